@@ -1,0 +1,1 @@
+//! Arguments, telemetry, health, shutdown and supervision.

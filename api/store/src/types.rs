@@ -1,0 +1,297 @@
+//! What goes into the store and what comes out of it.
+
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::object::{self, Object};
+use uuid::Uuid;
+
+/// A position in the one global sequence of changes. The first change of a database is 1; 0 is "before
+/// everything".
+pub type Revision = i64;
+
+/// What selectors look at, kept beside the body so that nothing has to parse bodies. Both lists are sorted
+/// by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Index {
+    pub labels: Vec<(String, String)>,
+    /// Selectable fields by their path, e.g. `("spec.placement.nodeName", "node-1")`.
+    pub fields: Vec<(String, String)>,
+}
+
+impl Index {
+    pub fn label(&self, key: &str) -> Option<&str> {
+        lookup(&self.labels, key)
+    }
+
+    pub fn field(&self, path: &str) -> Option<&str> {
+        lookup(&self.fields, path)
+    }
+}
+
+fn lookup<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
+    pairs.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok().map(|at| pairs[at].1.as_str())
+}
+
+/// The few facts about an object that SQL (guards, views) needs as columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// Application: the node it is placed on. Others: `None`.
+    pub node: Option<String>,
+    /// `status.phase` where the kind has one.
+    pub phase: Option<String>,
+    /// Nano-cores. Application: the effective request while it occupies capacity, else 0. Node: its capacity.
+    pub cpu: i64,
+    /// Bytes; as `cpu`.
+    pub memory: i64,
+}
+
+/// How one object refers to another; part of what guards read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(i16)]
+pub enum Relation {
+    /// An Application mounts a PersistentVolume.
+    Mounts = 1,
+    /// An Application needs a Secret.
+    Secret = 2,
+    /// An Application uses a Secret if it is there.
+    SecretOptional = 3,
+    /// An Application names a Service.
+    Service = 4,
+    /// An Application is placed on a Node.
+    Node = 5,
+    /// An object is owned by another (by uid in `name`).
+    Owner = 6,
+    /// A binding names a role.
+    Role = 7,
+}
+
+/// A reference from the object that carries it to `target`. The target need not exist.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Edge {
+    pub relation: Relation,
+    pub target: Key,
+}
+
+/// An object as a write stores it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    pub key: Key,
+    pub uid: Uuid,
+    pub generation: i64,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// Canonical bytes from [`object::encode`].
+    pub body: Bytes,
+    /// `metadata.managedFields` as JSON, kept apart from the body.
+    pub managed: Option<Bytes>,
+    pub index: Index,
+    pub columns: Columns,
+    pub edges: Vec<Edge>,
+}
+
+/// Whether an update touches anything but `status`. Status updates move neither the core revision nor the
+/// history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    Core,
+    Status,
+}
+
+/// One operation of an [`Item`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// The key must be free.
+    Create(Draft),
+    /// The head must be exactly at `expect`. `class` says what changed.
+    Update { draft: Draft, expect: Revision, class: Class },
+    /// The head must be exactly at `expect`. Takes a revision, releases the object's claims, leaves a
+    /// tombstone.
+    Delete { key: Key, expect: Revision },
+    /// Takes `value` of `space` for `owner` (an object uid); refused while another owner holds it, unless
+    /// both claims are shared. Claiming again what one holds is fine.
+    Claim { space: String, value: String, owner: Uuid, shared: bool },
+    /// Gives back what `owner` holds of `space`; nothing held is fine.
+    Release { space: String, owner: Uuid },
+}
+
+/// A condition that must hold, under the ordering lock, for the item to be committed. Guards are judged
+/// before the item's own operations, except [`Guard::Capacity`], which is judged after them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// The object exists and is not being deleted.
+    Exists(Key),
+    /// The head of the object is exactly at this revision (0: it does not exist).
+    Unchanged(Key, Revision),
+    /// No object of any namespaced kind but Event lives in this namespace.
+    NamespaceEmpty(String),
+    /// No object refers to `target` by `relation`.
+    NoEdge { relation: Relation, target: Key },
+    /// At most `limit` objects refer to `target` by `relation`.
+    EdgesAtMost { relation: Relation, target: Key, limit: i64 },
+    /// After this item, the Applications placed on `node` fit its capacity. `zero_is_unbounded`: a node
+    /// that reports no capacity takes anything (writes of authors); else it takes nothing (scheduler).
+    Capacity { node: String, zero_is_unbounded: bool },
+    /// The node's live session is this one.
+    SessionIs { node: String, epoch: i64, session: Uuid },
+    /// The lease is held in this epoch.
+    LeaseIs { name: String, epoch: i64 },
+}
+
+/// Who made a change, kept in the log, the history and tombstones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attribution {
+    /// User name, `system:loop:<name>` or `system:node:<name>`.
+    pub user: String,
+    /// The API verb or what comes closest: `create`, `update`, `patch`, `delete`, `bind`, `status`, …
+    pub verb: String,
+    pub audit_id: Uuid,
+    /// W3C trace id of the request, where there is one.
+    pub trace_id: Option<[u8; 16]>,
+}
+
+/// A small transaction: all operations or none. At most 64 operations; at most one operation per key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub ops: Vec<Op>,
+    pub guards: Vec<Guard>,
+    pub who: Attribution,
+}
+
+/// An item's success: the revision of each object operation in order (0 for claims and releases).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    pub revisions: Vec<Revision>,
+}
+
+/// Why an item was not committed. Nothing of it was stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("{0} already exists")]
+    AlreadyExists(Key),
+    #[error("{0} does not exist")]
+    NotFound(Key),
+    /// `head` is the revision found.
+    #[error("{key} is at revision {head}, not at the expected one")]
+    Conflict { key: Key, head: Revision },
+    /// `space`'s `value` is held by another owner.
+    #[error("{value} of {space} is taken")]
+    ClaimTaken { space: String, value: String },
+    /// The guard with this index in [`Item::guards`] does not hold.
+    #[error("guard {index} does not hold: {guard:?}")]
+    Guard { index: usize, guard: Guard },
+}
+
+/// A commit that did not happen, or of which it is not known whether it did.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CommitError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The queue of waiting writes is full; try again.
+    #[error("too many writes are waiting")]
+    Busy,
+    /// The database cannot be reached; nothing was stored.
+    #[error("the database is not available")]
+    Unavailable,
+    /// The connection was lost and the outcome could not be learnt.
+    #[error("the outcome of the write is not known")]
+    Unknown,
+    /// The item itself is malformed, or makes the database raise an error.
+    #[error("the write was rejected: {0}")]
+    Rejected(String),
+}
+
+/// A stored object at one revision, as caches hold it. Cheap to clone behind an `Arc`.
+#[derive(Debug)]
+pub struct Entry {
+    pub key: Key,
+    pub uid: Uuid,
+    /// Revision of the last change of any kind.
+    pub revision: Revision,
+    /// Revision of the last change to anything but `status`.
+    pub core_revision: Revision,
+    pub generation: i64,
+    pub deleting: bool,
+    /// Canonical bytes, without `resourceVersion` and `managedFields`.
+    pub body: Bytes,
+    pub managed: Option<Bytes>,
+    pub index: Index,
+    pub columns: Columns,
+    typed: OnceLock<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Entry {
+    pub fn new(draft: Draft, revision: Revision, core_revision: Revision) -> Entry {
+        Entry {
+            key: draft.key,
+            uid: draft.uid,
+            revision,
+            core_revision,
+            generation: draft.generation,
+            deleting: draft.deleting,
+            body: draft.body,
+            managed: draft.managed,
+            index: draft.index,
+            columns: draft.columns,
+            typed: OnceLock::new(),
+        }
+    }
+
+    /// The bytes a client sees, `resourceVersion` included.
+    pub fn encoded(&self) -> Bytes {
+        object::splice_revision(self.key.kind, &self.body, self.revision)
+    }
+
+    /// The object as a tree, `resourceVersion` included, `managedFields` not.
+    pub fn object(&self) -> Result<Object, serde_json::Error> {
+        object::decode(&self.body, self.revision)
+    }
+
+    /// The object as a typed value, decoded once per entry and kept. One entry is only ever asked for one
+    /// type; another type is decoded without being kept.
+    pub fn typed<T>(&self) -> Result<Arc<T>, serde_json::Error>
+    where
+        T: serde::de::DeserializeOwned + Send + Sync + 'static,
+    {
+        if let Some(kept) = self.typed.get()
+            && let Ok(found) = Arc::clone(kept).downcast::<T>()
+        {
+            return Ok(found);
+        }
+        let decoded: Arc<T> = Arc::new(serde_json::from_slice(&self.encoded())?);
+        let _ = self.typed.set(decoded.clone());
+        Ok(decoded)
+    }
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One row of the change log as watchers see it.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub kind: ChangeKind,
+    pub revision: Revision,
+    /// The object after the change; of a deletion the last state, at the revision of the deletion.
+    pub entry: Arc<Entry>,
+    /// Labels and selectable fields before the change (`None` for `Added`).
+    pub previous: Option<Arc<Index>>,
+    pub previous_columns: Option<Arc<Columns>>,
+}
+
+impl Change {
+    pub fn key(&self) -> &Key {
+        &self.entry.key
+    }
+
+    pub fn object_kind(&self) -> Kind {
+        self.entry.key.kind
+    }
+}

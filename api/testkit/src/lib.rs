@@ -1,0 +1,1 @@
+//! Private PostgreSQL, template databases and free ports for tests.

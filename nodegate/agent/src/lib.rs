@@ -1,0 +1,1 @@
+//! The node end of the stream for local stacks and tests.

@@ -1,0 +1,1 @@
+//! Node sessions: desired state down, status up.

@@ -1,0 +1,1 @@
+//! Wire messages of the node stream and of the log relay.

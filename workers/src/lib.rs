@@ -1,0 +1,1 @@
+//! The loops: scheduler and node lifecycle.
