@@ -1,6 +1,7 @@
 //! What goes into the store and what comes out of it.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -158,6 +159,39 @@ pub struct Item {
     pub ops: Vec<Op>,
     pub guards: Vec<Guard>,
     pub who: Attribution,
+}
+
+/// The most operations an item may have.
+pub const MAX_OPS: usize = 64;
+
+impl Item {
+    /// Whether the item is well-formed; the error says what is wrong. A committer asks this before anything
+    /// else, so that backends need not.
+    pub fn check(&self) -> Result<(), String> {
+        if self.ops.is_empty() || self.ops.len() > MAX_OPS {
+            return Err(format!("an item has 1 to {MAX_OPS} operations, not {}", self.ops.len()));
+        }
+        let mut keys = HashSet::with_capacity(self.ops.len());
+        for op in &self.ops {
+            if let Some(key) = op.key()
+                && !keys.insert(key)
+            {
+                return Err(format!("two operations on {key} in one item"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Op {
+    /// The object that the operation is about; claims and releases have none.
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Op::Create(draft) | Op::Update { draft, .. } => Some(&draft.key),
+            Op::Delete { key, .. } => Some(key),
+            Op::Claim { .. } | Op::Release { .. } => None,
+        }
+    }
 }
 
 /// An item's success: the revision of each object operation in order (0 for claims and releases).

@@ -1,0 +1,304 @@
+//! [`Backend`]: what a database has to offer so that a [`Store`](crate::Store) can be built on it.
+//!
+//! Two implementations exist: PostgreSQL, and an in-memory one which is at the same time the oracle that
+//! the first is compared with. Everything above this trait (committer, tail, watch cache) is shared, so
+//! whatever a backend answers differently is a bug in one of the two.
+//!
+//! # What every backend guarantees
+//!
+//! * Items of a batch take effect one after the other, in the order of the batch: item *n* sees what items
+//!   before it did. A refused item leaves nothing behind and does not touch its neighbours.
+//! * Only object operations that succeed take a revision, each the next one: the log has no holes, and a
+//!   row is never visible before all rows below it are.
+//! * An answer to a commit means that it is durable.
+//! * Which refusal is reported is fixed, so that both backends agree: guards in their order (except
+//!   capacity), then operations in their order, then capacity guards in their order; the first that does
+//!   not hold is the answer.
+//!
+//! Items that reach a backend have passed [`Item::check`]: sizes and "one operation per key" hold.
+//!
+//! # Semantics that SQL and memory have to share, where a reader might wonder
+//!
+//! * Claims: a claim is refused while another owner holds the value, unless both are shared. Claiming again
+//!   what one holds sets its `shared` flag anew (still refused if others hold it and the new one is
+//!   exclusive). Deleting an object releases every claim whose owner is its uid.
+//! * Capacity: fits if for both cpu and memory the sum over Applications whose `columns.node` is the node is
+//!   at most the Node object's column; a column of 0 is without bound if the guard says so. A Node that does
+//!   not exist fails the guard.
+//! * A lease is held in an epoch from its acquisition until it is released or another holder acquires it;
+//!   the end of its term alone changes nothing (nobody else has it yet).
+//! * A status update keeps the core revision and writes no history; everything else sets the core revision
+//!   to the new revision and adds to the history. A deletion adds a tombstone.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use horchestra_core::kind::{Key, Kind};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::store::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::types::{Attribution, Change, Committed, Entry, Item, Refusal, Revision};
+
+/// A call that the backend could not answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum BackendError {
+    /// Not reachable; certainly nothing was changed.
+    #[error("the database cannot be reached: {0}")]
+    Unavailable(String),
+    /// The connection was lost after the request may have been sent: a change may or may not have
+    /// happened, or may yet happen. Only for calls that change something.
+    #[error("the connection was lost with a change under way: {0}")]
+    Unknown(String),
+    /// The database raised an error on this very input; nothing was changed, and again would not help.
+    #[error("the database refused the input: {0}")]
+    Rejected(String),
+}
+
+/// Which database this is. Any difference means that revisions known from before mean nothing here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The cluster's own identifier (PostgreSQL: system identifier).
+    pub system: String,
+    /// The database within it.
+    pub database: String,
+    /// Changed by [`Backend::begin_epoch`]; part of the data, so a restored backup brings its own.
+    pub epoch: Uuid,
+}
+
+/// The state of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The revision of the last change (0: none yet).
+    pub revision: Revision,
+    /// Every change after this revision is still in the log. 0 while nothing was compacted.
+    pub oldest: Revision,
+    pub identity: Identity,
+}
+
+/// What tells one log row from any other that could stand at the same revision of another history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint(u64);
+
+impl Fingerprint {
+    /// The audit id is random per request, so it makes rows of diverging histories differ.
+    pub fn of(revision: Revision, key: &Key, uid: Uuid, audit_id: Uuid) -> Fingerprint {
+        let mut hasher = DefaultHasher::new();
+        (revision, key, uid, audit_id).hash(&mut hasher);
+        Fingerprint(hasher.finish())
+    }
+}
+
+/// A row of the change log.
+#[derive(Clone, Debug)]
+pub struct LogRow {
+    pub change: Change,
+    /// The object's revision before the change; 0 for `Added`.
+    pub previous_revision: Revision,
+    pub who: Attribution,
+    /// Microseconds since the epoch, database clock.
+    pub at: i64,
+}
+
+impl LogRow {
+    pub fn fingerprint(&self) -> Fingerprint {
+        let entry = &self.change.entry;
+        Fingerprint::of(self.change.revision, &entry.key, entry.uid, self.who.audit_id)
+    }
+}
+
+/// A stretch of the log.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    /// The row **at** the revision that was asked to read after, if the log has it: shows whether the log
+    /// is still the one that the reader knows.
+    pub anchor: Option<Fingerprint>,
+    /// Rows after it, contiguous and ascending; empty when there are none, at most as many as asked for.
+    /// Where the log's oldest revision is above the one asked for, rows start behind the oldest.
+    pub rows: Vec<LogRow>,
+    /// As of this very read (one snapshot with the rows).
+    pub head: Head,
+}
+
+/// All objects of some kinds, at one revision.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub head: Head,
+    /// The row at `head.revision`, if the log has it.
+    pub anchor: Option<Fingerprint>,
+    /// In any order.
+    pub entries: Vec<Arc<Entry>>,
+}
+
+/// What a backend has heard, without being asked, of the progress of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hint {
+    /// The newest revision heard of; a reader that is below it has something to read. May repeat, may be
+    /// missing, is never relied on.
+    pub latest: Revision,
+    /// The notification channel stands.
+    pub connected: bool,
+    /// Grows with every (re)connection: whatever happened in between went unheard.
+    pub connections: u64,
+}
+
+/// Which history is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HistoryOf {
+    /// Of this very object, tombstone included.
+    Uid(Uuid),
+    /// Of every object that had this name, tombstones included.
+    Key(Key),
+}
+
+/// A version of an object that the history keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryRow {
+    pub key: Key,
+    pub uid: Uuid,
+    pub revision: Revision,
+    pub generation: i64,
+    /// The object was deleted at this revision; `body` is its last state.
+    pub deleted: bool,
+    pub body: Bytes,
+    pub who: Attribution,
+    /// Microseconds since the epoch, database clock.
+    pub at: i64,
+}
+
+/// A held claim.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimRow {
+    pub space: String,
+    pub value: String,
+    pub owner: Uuid,
+    pub shared: bool,
+}
+
+/// The cluster-wide settings row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Grows by one with every write; the first is 1.
+    pub version: i64,
+    /// JSON.
+    pub body: Bytes,
+}
+
+/// How much of the past to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Log rows younger than this stay.
+    pub log: Duration,
+    /// Versions kept per object in the history.
+    pub versions: usize,
+    /// Tombstones and the history of deleted objects younger than this stay.
+    pub tombstones: Duration,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention {
+            log: Duration::from_secs(45 * 60),
+            versions: 10,
+            tombstones: Duration::from_secs(30 * 24 * 3600),
+        }
+    }
+}
+
+/// The batch's answer: one result per item, in order.
+pub type ItemResults = Vec<Result<Committed, Refusal>>;
+
+/// An asynchronous answer of a backend.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, BackendError>>;
+
+/// See the module's essay.
+pub trait Backend: Send + Sync + 'static {
+    // ---- the log --------------------------------------------------------------------------------------
+
+    /// Applies the items in order. `nonce` names this attempt for [`Backend::settle`]; it is recorded with
+    /// the commit, and a nonce that was settled before can never commit.
+    fn commit<'a>(&'a self, batch: &'a [Item], nonce: Uuid) -> Answer<'a, ItemResults>;
+
+    /// Settles an attempt whose answer was lost. `Some`: it did commit, with these items (`None` = refused,
+    /// nothing of that item was stored, so it may be tried again). `None`: it did not, **and never will**:
+    /// the nonce is spent from here on, even if the attempt is still on its way. (A batch of which every
+    /// item was refused may be answered either way.)
+    fn settle(&self, nonce: Uuid) -> Answer<'_, Option<Vec<Option<Committed>>>>;
+
+    /// The state of the log at a moment after this call began.
+    fn head(&self) -> Answer<'_, Head>;
+
+    /// Up to `limit` rows after `after`.
+    fn changes(&self, after: Revision, limit: usize) -> Answer<'_, Changes>;
+
+    /// Every object of these kinds, of one consistent moment.
+    fn load<'a>(&'a self, kinds: &'a [Kind]) -> Answer<'a, Loaded>;
+
+    /// For each object of the kind that changed after `to` up to and including `from`: what it was at `to`
+    /// (`None`: it did not exist). `Ok(None)`: the log does not reach back to `to`.
+    #[allow(clippy::type_complexity)]
+    fn undo(
+        &self,
+        kind: Kind,
+        from: Revision,
+        to: Revision,
+    ) -> Answer<'_, Option<Vec<(Key, Option<Arc<Entry>>)>>>;
+
+    /// What is heard of the log's progress. The sender lives as long as the backend.
+    fn hints(&self) -> watch::Receiver<Hint>;
+
+    /// Starts a new epoch because a reader has shown that `known` (a revision that it has seen) is no longer
+    /// part of this log: from now on revisions are above both `known` and the head by a wide margin, and the
+    /// log begins there (`oldest` = the new head). Does nothing if the identity is no longer `seen`
+    /// **and** the head is above `known`. Answers the head after it.
+    fn begin_epoch<'a>(&'a self, seen: &'a Identity, known: Revision) -> Answer<'a, Head>;
+
+    // ---- the past -------------------------------------------------------------------------------------
+
+    /// Newest first.
+    fn history(&self, of: HistoryOf) -> Answer<'_, Vec<HistoryRow>>;
+
+    /// Held claims of a space, by value.
+    fn claims<'a>(&'a self, space: &'a str) -> Answer<'a, Vec<ClaimRow>>;
+
+    /// Makes room ahead and drops what is older than `retention`; to be called now and then by one process.
+    /// Answers the oldest revision kept.
+    fn maintain(&self, retention: Retention) -> Answer<'_, Revision>;
+
+    // ---- settings -------------------------------------------------------------------------------------
+
+    fn settings(&self) -> Answer<'_, Option<Settings>>;
+
+    /// Writes the settings if their version is still `expect` (0: there are none yet); false: it is not.
+    fn write_settings(&self, body: Bytes, expect: i64) -> Answer<'_, bool>;
+
+    // ---- leases, gateways, sessions, heartbeats: see the methods of `Store` with these names ------------
+
+    fn acquire_lease<'a>(&'a self, name: &'a str, holder: Uuid, ttl: Duration) -> Answer<'a, Option<Lease>>;
+    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Answer<'a, bool>;
+    fn release_lease<'a>(&'a self, lease: &'a Lease) -> Answer<'a, ()>;
+
+    fn renew_gateway<'a>(
+        &'a self,
+        gateway: Uuid,
+        internal_address: &'a str,
+        ttl: Duration,
+    ) -> Answer<'a, bool>;
+    fn retire_gateway(&self, gateway: Uuid) -> Answer<'_, ()>;
+
+    fn claim_session(&self, claim: SessionClaim, stale_after: Duration) -> Answer<'_, Option<SessionGrant>>;
+    fn release_session<'a>(&'a self, node: &'a str, grant: &'a SessionGrant) -> Answer<'a, ()>;
+    fn touch_sessions<'a>(
+        &'a self,
+        gateway: Uuid,
+        sessions: &'a [(String, SessionGrant)],
+    ) -> Answer<'a, Vec<String>>;
+    fn session_of<'a>(&'a self, node: &'a str) -> Answer<'a, Option<SessionRow>>;
+    fn sessions(&self) -> Answer<'_, Vec<SessionRow>>;
+
+    fn record_heartbeats<'a>(&'a self, beats: &'a [Heartbeat]) -> Answer<'a, ()>;
+    fn heartbeats(&self) -> Answer<'_, Vec<HeartbeatRow>>;
+}
