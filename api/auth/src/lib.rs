@@ -1,1 +1,5 @@
 //! Who the caller is and what it may do.
+
+pub mod identity;
+
+pub use identity::Identity;

@@ -1,1 +1,11 @@
 //! The one door for every read and write.
+
+mod caller;
+mod request;
+mod service;
+mod watch;
+
+pub use caller::{Caller, RequestContext};
+pub use request::*;
+pub use service::{Service, ServiceConfig};
+pub use watch::Watch;

@@ -1,0 +1,297 @@
+//! The shapes of requests and answers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::object::Object;
+use horchestra_core::status::Status;
+use horchestra_store::{Entry, Revision};
+use uuid::Uuid;
+
+/// The document of a write.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// JSON as it came over the wire: duplicate keys and trailing bytes are judged.
+    Json(Bytes),
+    /// A tree that was built or decoded elsewhere.
+    Object(Object),
+}
+
+/// What a client wants done about fields that the schema does not know (and about duplicate keys).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum FieldValidation {
+    /// 400 with all of them.
+    #[default]
+    Strict,
+    /// Dropped, each with a warning.
+    Warn,
+    /// Dropped silently.
+    Ignore,
+}
+
+/// Options of create, update and patch.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// Everything is judged, nothing is stored.
+    pub dry_run: bool,
+    pub field_validation: FieldValidation,
+    pub field_manager: Option<String>,
+    /// A `resourceVersion` must name the head exactly, also on the main resource.
+    pub exact_resource_version: bool,
+}
+
+/// Which part of an object a write is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Everything but `status`.
+    Main,
+    /// `status` alone.
+    Status,
+}
+
+/// The language of a patch document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchType {
+    /// RFC 7386.
+    Merge,
+    /// RFC 6902.
+    Json,
+}
+
+/// A patch as it came over the wire.
+#[derive(Clone, Debug)]
+pub struct Patch {
+    pub kind: PatchType,
+    pub document: Bytes,
+}
+
+/// What becomes of dependents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// Conditions on the object that a delete finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preconditions {
+    pub uid: Option<String>,
+    /// Must name the head exactly.
+    pub resource_version: Option<String>,
+}
+
+/// Options of delete.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    pub preconditions: Preconditions,
+    /// Seconds; not negative. For an Application it replaces the grace period of its spec for this removal.
+    pub grace_period_seconds: Option<i64>,
+    pub propagation: Option<Propagation>,
+    pub dry_run: bool,
+}
+
+/// A successful create, update or patch.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// The object as stored (dry run: as it would have been; its revision is then the one it was read at,
+    /// 0 for a create).
+    pub entry: Arc<Entry>,
+    pub created: bool,
+    /// The write removed the last finalizer of a deleting object, so the object is gone.
+    pub erased: bool,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// A successful delete.
+#[derive(Clone, Debug)]
+pub struct Deleted {
+    /// Erased: the last state, at the revision of the deletion. Else the object, now being deleted.
+    pub entry: Arc<Entry>,
+    pub erased: bool,
+    pub warnings: Vec<String>,
+}
+
+/// How fresh a single object must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// Sees every write that was acknowledged before.
+    Fresh,
+    /// Whatever this process has.
+    Any,
+    /// Not older than a revision.
+    NotOlderThan(Revision),
+}
+
+/// A listing as a client asks for it; parameters are raw, since judging them is part of the answer.
+#[derive(Clone, Debug)]
+pub struct ListRequest {
+    pub kind: Kind,
+    /// `None`: all namespaces (and the only choice for cluster-scoped kinds).
+    pub namespace: Option<String>,
+    pub label_selector: String,
+    pub field_selector: String,
+    pub limit: Option<u64>,
+    pub continue_token: Option<String>,
+    pub resource_version: Option<String>,
+    pub resource_version_match: Option<String>,
+    /// Only for telling clients that this belongs to watches.
+    pub send_initial_events: Option<bool>,
+}
+
+impl ListRequest {
+    /// Everything of a kind, fresh.
+    pub fn of(kind: Kind) -> ListRequest {
+        ListRequest {
+            kind,
+            namespace: None,
+            label_selector: String::new(),
+            field_selector: String::new(),
+            limit: None,
+            continue_token: None,
+            resource_version: None,
+            resource_version_match: None,
+            send_initial_events: None,
+        }
+    }
+}
+
+/// A page of a listing.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub entries: Vec<Arc<Entry>>,
+    /// The revision that the listing is of: `metadata.resourceVersion`.
+    pub revision: Revision,
+    /// Set when there is more.
+    pub continue_token: Option<String>,
+    /// How many objects follow this page; only known without selectors.
+    pub remaining: Option<u64>,
+}
+
+/// A watch as a client asks for it.
+#[derive(Clone, Debug)]
+pub struct WatchRequest {
+    pub kind: Kind,
+    pub namespace: Option<String>,
+    pub label_selector: String,
+    pub field_selector: String,
+    /// Absent or `0`: the state comes first, as `Added`.
+    pub resource_version: Option<String>,
+    pub resource_version_match: Option<String>,
+    pub send_initial_events: Option<bool>,
+    pub allow_bookmarks: bool,
+}
+
+impl WatchRequest {
+    /// Everything of a kind, the state first.
+    pub fn of(kind: Kind) -> WatchRequest {
+        WatchRequest {
+            kind,
+            namespace: None,
+            label_selector: String::new(),
+            field_selector: String::new(),
+            resource_version: None,
+            resource_version_match: None,
+            send_initial_events: None,
+            allow_bookmarks: false,
+        }
+    }
+}
+
+/// One frame of a watch.
+#[derive(Clone, Debug)]
+pub enum WatchEvent {
+    Added(Arc<Entry>),
+    Modified(Arc<Entry>),
+    /// Deleted, or no longer selected. `entry.revision` is the revision of that change.
+    Deleted(Arc<Entry>),
+    /// All changes up to `revision` have been sent.
+    Bookmark {
+        revision: Revision,
+        /// This one ends the initial events.
+        initial_events_end: bool,
+    },
+    /// The stream ends here; the client has to list again (410) or to come back later.
+    Failed(Status),
+}
+
+/// One placement decision of the scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    pub key: Key,
+    pub uid: Uuid,
+    /// The revision that the decision was made from.
+    pub revision: Revision,
+    pub node: String,
+}
+
+/// What a node says about one Application.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApplicationReport {
+    pub phase: String,
+    pub message: String,
+    /// Generation that the node last converged on; never above the stored one.
+    pub observed_generation: i64,
+    /// Address in CIDR form.
+    pub address: Option<String>,
+    /// Only kept when the phase is terminal; 0 is success.
+    pub exit_code: Option<i32>,
+    /// Only kept when the phase is terminal.
+    pub finished_at: Option<jiff::Timestamp>,
+    pub attempts: i32,
+}
+
+/// What the one judge of readiness decided about a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadyVerdict {
+    pub ready: Ready,
+    /// CamelCase word.
+    pub reason: String,
+    pub message: String,
+}
+
+/// The status of the `Ready` condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    True,
+    False,
+    Unknown,
+}
+
+/// What became of a write through an internal door.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The object after the write (erased: its last state, at the revision of the deletion).
+    pub entry: Arc<Entry>,
+    /// False: the object already was as wanted, nothing was written.
+    pub changed: bool,
+    pub erased: bool,
+}
+
+/// Why an internal door did not write.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DoorError {
+    /// The object does not exist, is another one of that name, or (where it matters) is being deleted.
+    #[error("the object is gone")]
+    Gone,
+    /// The object is no longer the one that the decision was made from.
+    #[error("the object has changed")]
+    Changed,
+    /// The node does not exist.
+    #[error("the node does not exist")]
+    NoNode,
+    /// The node has no room.
+    #[error("the node has no room for it")]
+    NoCapacity,
+    /// The caller's term (lease or session) has ended: stop writing.
+    #[error("the caller's term has ended")]
+    Fenced,
+    /// The caller may not say this, or what it says makes no sense.
+    #[error("refused: {0}")]
+    Refused(Status),
+    /// Not now; the same call may succeed later.
+    #[error("not now: {0}")]
+    Unavailable(Status),
+}

@@ -1,0 +1,256 @@
+//! [`Service`]: the verbs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::status::Status;
+use horchestra_store::{Entry, Revision, Store};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::caller::RequestContext;
+use crate::request::*;
+use crate::watch::Watch;
+
+/// What can be configured, with its defaults.
+#[derive(Clone, Debug)]
+pub struct ServiceConfig {
+    /// After how long without a heartbeat a node counts as silent (45 s).
+    pub ready_timeout: Duration,
+    /// Largest object, in bytes, after admission (1.5 MiB).
+    pub object_limit: usize,
+    /// How long a continue token is good for (15 minutes).
+    pub continue_ttl: Duration,
+    /// How often a watch that asked for bookmarks gets one (50 s).
+    pub bookmark_interval: Duration,
+    /// How old the copy of the heartbeats that reads show may get (1 s).
+    pub heartbeat_refresh: Duration,
+}
+
+impl Default for ServiceConfig {
+    fn default() -> ServiceConfig {
+        ServiceConfig {
+            ready_timeout: Duration::from_secs(45),
+            object_limit: 3 << 19,
+            continue_ttl: Duration::from_secs(15 * 60),
+            bookmark_interval: Duration::from_secs(50),
+            heartbeat_refresh: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The one door for reads and writes. Cheap to clone.
+#[derive(Clone)]
+pub struct Service {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Store,
+    pub(crate) config: ServiceConfig,
+}
+
+fn stub<T>() -> Result<T, Status> {
+    Err(Status::unavailable("not served yet", 1))
+}
+
+fn door_stub<T>() -> Result<T, DoorError> {
+    Err(DoorError::Unavailable(Status::unavailable("not served yet", 1)))
+}
+
+impl Service {
+    pub fn new(store: Store, config: ServiceConfig) -> Service {
+        Service { inner: Arc::new(Inner { store, config }) }
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    pub fn config(&self) -> &ServiceConfig {
+        &self.inner.config
+    }
+
+    /// Creates an object. `namespace` is the one of the request, empty for cluster-scoped kinds.
+    pub async fn create(
+        &self,
+        context: &RequestContext,
+        kind: Kind,
+        namespace: &str,
+        body: Body,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let _ = (context, kind, namespace, body, options);
+        stub()
+    }
+
+    /// Replaces everything but `status`.
+    pub async fn update(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: Body,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let _ = (context, key, body, options);
+        stub()
+    }
+
+    /// Replaces `status` alone.
+    pub async fn update_status(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: Body,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let _ = (context, key, body, options);
+        stub()
+    }
+
+    /// Applies a patch to the main resource or to `status`.
+    pub async fn patch(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        part: Part,
+        patch: Patch,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let _ = (context, key, part, patch, options);
+        stub()
+    }
+
+    /// Marks an object for deletion, or erases it when nothing holds it.
+    pub async fn delete(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        let _ = (context, key, options);
+        stub()
+    }
+
+    /// Reads one object.
+    pub async fn get(&self, key: &Key, at: At) -> Result<Arc<Entry>, Status> {
+        let _ = (key, at);
+        stub()
+    }
+
+    /// Reads a page of a listing.
+    pub async fn list(&self, request: ListRequest) -> Result<Listing, Status> {
+        let _ = request;
+        stub()
+    }
+
+    /// Opens a watch. Everything that is wrong with the request itself is an error here; what goes wrong
+    /// later (and a revision outside of the log) comes as an event.
+    pub async fn watch(&self, request: WatchRequest) -> Result<Watch, Status> {
+        let _ = request;
+        stub()
+    }
+
+    // ---- doors for people ---------------------------------------------------------------------------
+
+    /// Lets a node that registered itself take part: it will be sent desired state.
+    pub async fn admit(&self, context: &RequestContext, node: &str) -> Result<Written, Status> {
+        let _ = (context, node);
+        stub()
+    }
+
+    /// Sets or clears `spec.unschedulable`; clearing admits the node.
+    pub async fn cordon(
+        &self,
+        context: &RequestContext,
+        node: &str,
+        unschedulable: bool,
+    ) -> Result<Written, Status> {
+        let _ = (context, node, unschedulable);
+        stub()
+    }
+
+    // ---- doors for loops and gateways ---------------------------------------------------------------
+
+    /// Places Applications, each on its own: one result per binding, in order. Nothing is retried: what has
+    /// changed since the decision is for the scheduler to look at again.
+    pub async fn bind(
+        &self,
+        context: &RequestContext,
+        bindings: Vec<Binding>,
+    ) -> Vec<Result<Outcome, DoorError>> {
+        let _ = context;
+        bindings.iter().map(|_| door_stub()).collect()
+    }
+
+    /// Says why an Application is not placed (phase `Pending`, condition `Scheduled=False`).
+    pub async fn set_unschedulable(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        revision: Revision,
+        message: &str,
+    ) -> Result<Outcome, DoorError> {
+        let _ = (context, key, revision, message);
+        door_stub()
+    }
+
+    /// Stores what a node says about an Application that is placed on it.
+    pub async fn report_application(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        uid: Uuid,
+        report: ApplicationReport,
+    ) -> Result<Outcome, DoorError> {
+        let _ = (context, key, uid, report);
+        door_stub()
+    }
+
+    /// The node holds nothing of this deleting Application any more: gives up the node's hold and, when no
+    /// other holder is left, erases the object in the same item.
+    pub async fn release_teardown(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        uid: Uuid,
+    ) -> Result<Outcome, DoorError> {
+        let _ = (context, key, uid);
+        door_stub()
+    }
+
+    /// Creates the Node of a node that shows up for the first time: cordoned and not admitted. `status` is
+    /// what the node reported. When the Node exists, this is [`Service::report_node`].
+    pub async fn register_node(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        status: &Value,
+    ) -> Result<Outcome, DoorError> {
+        let _ = (context, name, status);
+        door_stub()
+    }
+
+    /// Stores what a node reports about itself, heartbeat and allocation left out.
+    pub async fn report_node(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        status: &Value,
+    ) -> Result<Outcome, DoorError> {
+        let _ = (context, name, status);
+        door_stub()
+    }
+
+    /// Sets the `Ready` condition of a Node.
+    pub async fn set_node_ready(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        verdict: ReadyVerdict,
+    ) -> Result<Outcome, DoorError> {
+        let _ = (context, name, verdict);
+        door_stub()
+    }
+}
