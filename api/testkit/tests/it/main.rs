@@ -1,0 +1,4 @@
+//! The test kit against real servers.
+
+mod cluster;
+mod database;
