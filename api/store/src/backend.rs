@@ -17,6 +17,14 @@
 //!
 //! Items that reach a backend have passed [`Item::check`]: sizes and "one operation per key" hold.
 //!
+//! # What a backend may rely on
+//!
+//! The items of a batch are independent ([`crate::batch`]): no two write the same object, and nothing that
+//! one writes is read by another's guards, **except** through claims and capacity. Those a backend has to
+//! carry along within the batch: a claim sees claims taken by items before it, and values given back by
+//! releases and deletions before it; a capacity guard sees every effect that items before it have on the
+//! node's sums, whether those items carry such a guard or not. A batch of one item is always independent.
+//!
 //! # Semantics that SQL and memory have to share, where a reader might wonder
 //!
 //! * Claims: a claim is refused while another owner holds the value, unless both are shared. Claiming again
@@ -28,7 +36,8 @@
 //! * A lease is held in an epoch from its acquisition until it is released or another holder acquires it;
 //!   the end of its term alone changes nothing (nobody else has it yet).
 //! * A status update keeps the core revision and writes no history; everything else sets the core revision
-//!   to the new revision and adds to the history. A deletion adds a tombstone.
+//!   to the new revision and adds to the history. A deletion adds a tombstone. Events have neither.
+//! * The entry of a `Deleted` change is the last state with both revisions set to the deletion's.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

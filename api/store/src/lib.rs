@@ -1,6 +1,7 @@
 //! The ordered store.
 
 pub mod backend;
+pub mod batch;
 pub mod store;
 pub mod types;
 

@@ -251,8 +251,8 @@ pub struct Entry {
     /// Canonical bytes, without `resourceVersion` and `managedFields`.
     pub body: Bytes,
     pub managed: Option<Bytes>,
-    pub index: Index,
-    pub columns: Columns,
+    pub index: Arc<Index>,
+    pub columns: Arc<Columns>,
     typed: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -267,8 +267,25 @@ impl Entry {
             deleting: draft.deleting,
             body: draft.body,
             managed: draft.managed,
-            index: draft.index,
-            columns: draft.columns,
+            index: Arc::new(draft.index),
+            columns: Arc::new(draft.columns),
+            typed: OnceLock::new(),
+        }
+    }
+
+    /// The entry of the deletion of this one.
+    pub fn deleted_at(&self, revision: Revision) -> Entry {
+        Entry {
+            key: self.key.clone(),
+            uid: self.uid,
+            revision,
+            core_revision: revision,
+            generation: self.generation,
+            deleting: self.deleting,
+            body: self.body.clone(),
+            managed: self.managed.clone(),
+            index: Arc::clone(&self.index),
+            columns: Arc::clone(&self.columns),
             typed: OnceLock::new(),
         }
     }
