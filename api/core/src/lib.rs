@@ -5,9 +5,14 @@
 //! must agree on lives here, so that a rule of the API has one place.
 
 pub mod kind;
+pub mod kinds;
 pub mod object;
+pub mod quantity;
+pub mod registry;
 pub mod status;
+pub mod time;
 
 pub use kind::{Key, Kind};
 pub use object::Object;
+pub use quantity::Quantity;
 pub use status::{Reason, Status};

@@ -47,6 +47,13 @@ impl Object {
         self.at(path).and_then(Value::as_str).unwrap_or("")
     }
 
+    /// The object as one of the structs of [`crate::kinds`], for reading.
+    pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        T::deserialize(serde::de::value::MapAccessDeserializer::new(serde::de::value::MapDeserializer::new(
+            self.0.iter().map(|(member, value)| (member.as_str(), value)),
+        )))
+    }
+
     pub fn metadata(&self) -> Option<&Map<String, Value>> {
         self.0.get("metadata").and_then(Value::as_object)
     }

@@ -1,0 +1,23 @@
+//! Namespace: a room for objects, and the block of user ids that its workloads run under.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::meta::ObjectMeta;
+use crate::kind::Kind;
+use crate::registry::KindSpec;
+
+/// Annotation with the block of user ids, `<first>/<count>`.
+pub const UID_RANGE_ANNOTATION: &str = "horchestra.io/uid-range";
+
+/// A Namespace is a room for objects: names are unique within it, roles are granted in it, and the
+/// workloads in it share one block of user ids. It can be deleted only when it is empty.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Namespace {
+    /// Standard metadata of the object.
+    pub metadata: ObjectMeta,
+}
+
+pub(crate) static SPEC: KindSpec =
+    KindSpec { short_names: &["ns"], ..KindSpec::base(Kind::Namespace, "namespace", "NamespaceList") };

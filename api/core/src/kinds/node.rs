@@ -1,0 +1,181 @@
+//! Node: a machine that runs workloads, as its agent reports it and as operators label it.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::meta::{Condition, ConditionStatus, ObjectMeta, condition};
+use super::null_as_default;
+use crate::kind::Kind;
+use crate::object::Object;
+use crate::quantity::Quantity;
+use crate::registry::{Facts, KindSpec, Selectable};
+use crate::time::Time;
+
+/// Labels under this prefix are derived from the node's report, never written by operators.
+pub const RESERVED_LABEL_PREFIX: &str = "horchestra.io/";
+pub const LABEL_HOSTNAME: &str = "horchestra.io/hostname";
+pub const LABEL_OS: &str = "horchestra.io/os";
+pub const LABEL_ARCH: &str = "horchestra.io/arch";
+
+/// Condition set by the one judge of readiness.
+pub const CONDITION_READY: &str = "Ready";
+/// Condition that says whether the node is sent desired state.
+pub const CONDITION_ADMITTED: &str = "Admitted";
+
+/// A Node is a machine that runs workloads. Its agent registers it, cordoned; an operator uncordons it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Node {
+    /// Standard metadata of the object. Labels that begin with `horchestra.io/` are reserved.
+    pub metadata: ObjectMeta,
+    /// What operators want of the node.
+    pub spec: NodeSpec,
+    /// What the node reports and what the control plane makes of it.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub status: NodeStatus,
+}
+
+/// What operators want of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeSpec {
+    /// Whether the node takes no new workloads. What runs on it stays.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub unschedulable: bool,
+}
+
+/// What a node reports, and what the control plane makes of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStatus {
+    /// What the machine has for workloads.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schemars(required)]
+    pub capacity: ResourceList,
+    /// What the workloads on the node have asked for.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schemars(required)]
+    pub allocated: ResourceList,
+    /// Distribution, kernel and architecture, for people.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
+    pub os: String,
+    /// Address from which the node reaches the control plane.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
+    pub ip: String,
+    /// Whether the node says of itself that it is ready. The verdict is the condition `Ready`.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schemars(required)]
+    pub ready: bool,
+    /// When the control plane last heard of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat: Option<Time>,
+    /// Runtime classes that the node offers.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub runtimes: Vec<String>,
+    /// Operating system and processor architecture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<Platform>,
+    /// Whether the node can give a workload a network of its own.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub routed_network: bool,
+    /// Labels that the control plane derives from the report; they win over labels of the same key in the
+    /// metadata.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Verdicts about the node: `Ready` and `Admitted`.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Amounts of CPU and memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceList {
+    /// Processor cores: `2`, or `250m` for a quarter of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Quantity>,
+    /// Bytes of memory: `512Mi`, `2Gi`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Quantity>,
+}
+
+impl ResourceList {
+    /// Zero when absent.
+    pub fn cpu(&self) -> Quantity {
+        self.cpu.unwrap_or_default()
+    }
+
+    /// Zero when absent.
+    pub fn memory(&self) -> Quantity {
+        self.memory.unwrap_or_default()
+    }
+}
+
+/// Operating system and processor architecture of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Platform {
+    /// Operating system, such as `linux`.
+    #[serde(deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
+    pub os: String,
+    /// Processor architecture, such as `amd64`.
+    #[serde(deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
+    pub arch: String,
+}
+
+impl Node {
+    /// The verdict `Ready`, `None` while nobody has judged the node.
+    pub fn ready(&self) -> Option<ConditionStatus> {
+        condition(&self.status.conditions, CONDITION_READY).map(|condition| condition.status)
+    }
+
+    /// Whether the node has been admitted.
+    pub fn admitted(&self) -> bool {
+        condition(&self.status.conditions, CONDITION_ADMITTED)
+            .is_some_and(|condition| condition.status == ConditionStatus::True)
+    }
+
+    /// The labels that placement looks at: the operator's, overlaid by the derived ones.
+    pub fn scheduling_labels(&self) -> BTreeMap<String, String> {
+        let mut labels = self.metadata.labels.clone();
+        labels.extend(self.status.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
+        labels
+    }
+}
+
+/// The labels that the control plane derives from a report.
+pub fn derived_labels(name: &str, platform: Option<&Platform>) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::from([(LABEL_HOSTNAME.to_owned(), name.to_owned())]);
+    if let Some(platform) = platform {
+        for (key, value) in [(LABEL_OS, &platform.os), (LABEL_ARCH, &platform.arch)] {
+            if !value.is_empty() {
+                labels.insert(key.to_owned(), value.clone());
+            }
+        }
+    }
+    labels
+}
+
+fn facts(object: &Object) -> Facts {
+    let Ok(node) = object.read::<Node>() else { return Facts::default() };
+    Facts {
+        node: String::new(),
+        phase: String::new(),
+        cpu_nano: node.status.capacity.cpu().nano(),
+        memory_bytes: node.status.capacity.memory().int(),
+    }
+}
+
+pub(crate) static SPEC: KindSpec = KindSpec {
+    selectable: &[Selectable {
+        field: "spec.unschedulable",
+        path: &["spec", "unschedulable"],
+        absent: "false",
+    }],
+    facts,
+    ..KindSpec::base(Kind::Node, "node", "NodeList")
+};
