@@ -217,8 +217,19 @@ impl Default for Retention {
     }
 }
 
-/// The batch's answer: one result per item, in order.
-pub type ItemResults = Vec<Result<Committed, Refusal>>;
+/// The batch's answer.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// One result per item, in order.
+    pub items: Vec<Result<Committed, Refusal>>,
+    /// The row just before the first that this batch added to the log: lets a process put its own commits
+    /// on its cache without reading them back, and notice that the log underneath is another one. `None`
+    /// if the log has no such row (or nothing was added).
+    pub anchor: Option<Fingerprint>,
+}
+
+/// What [`Backend::undo`] answers: objects as they were, `None` for those that did not exist.
+pub type Undone = Vec<(Key, Option<Arc<Entry>>)>;
 
 /// An asynchronous answer of a backend.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, BackendError>>;
@@ -229,7 +240,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Applies the items in order. `nonce` names this attempt for [`Backend::settle`]; it is recorded with
     /// the commit, and a nonce that was settled before can never commit.
-    fn commit<'a>(&'a self, batch: &'a [Item], nonce: Uuid) -> Answer<'a, ItemResults>;
+    fn commit<'a>(&'a self, batch: &'a [Item], nonce: Uuid) -> Answer<'a, Done>;
 
     /// Settles an attempt whose answer was lost. `Some`: it did commit, with these items (`None` = refused,
     /// nothing of that item was stored, so it may be tried again). `None`: it did not, **and never will**:
@@ -248,13 +259,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// For each object of the kind that changed after `to` up to and including `from`: what it was at `to`
     /// (`None`: it did not exist). `Ok(None)`: the log does not reach back to `to`.
-    #[allow(clippy::type_complexity)]
-    fn undo(
-        &self,
-        kind: Kind,
-        from: Revision,
-        to: Revision,
-    ) -> Answer<'_, Option<Vec<(Key, Option<Arc<Entry>>)>>>;
+    fn undo(&self, kind: Kind, from: Revision, to: Revision) -> Answer<'_, Option<Undone>>;
 
     /// What is heard of the log's progress. The sender lives as long as the backend.
     fn hints(&self) -> watch::Receiver<Hint>;

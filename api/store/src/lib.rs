@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub mod batch;
+pub mod memory;
 pub mod store;
 pub mod types;
 

@@ -1,0 +1,86 @@
+//! What can go wrong with one connection, on demand.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::MemoryBackend;
+use crate::types::Item;
+
+/// How the connection breaks during a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitFault {
+    /// Committed, but the answer does not arrive.
+    LoseAnswer,
+    /// The request never arrives; the caller cannot tell.
+    LoseRequest,
+    /// The caller loses the connection while the request is on its way; it arrives when
+    /// [`MemoryBackend::deliver_late`] is called.
+    Late,
+}
+
+/// The faults of a connection at present.
+#[derive(Default)]
+pub struct Faults {
+    pub(super) cut_off: bool,
+    pub(super) deaf: bool,
+    pub(super) latency: Duration,
+    pub(super) poison: HashSet<String>,
+    pub(super) commits: VecDeque<CommitFault>,
+    pub(super) late: Vec<(Vec<Item>, Uuid)>,
+}
+
+impl MemoryBackend {
+    /// Cuts the connection (every call fails) or mends it.
+    pub fn set_cut_off(&self, cut_off: bool) {
+        let was = std::mem::replace(&mut self.listener.faults.write().cut_off, cut_off);
+        self.listener.hint.send_modify(|hint| {
+            hint.connected = !cut_off;
+            hint.connections += u64::from(was && !cut_off);
+        });
+    }
+
+    /// Stops every call of this connection where it is, or lets them go on: a process that stands still.
+    pub fn set_stalled(&self, stalled: bool) {
+        self.listener.stalled.send_replace(stalled);
+    }
+
+    /// Whether hints are lost.
+    pub fn set_deaf(&self, deaf: bool) {
+        self.listener.faults.write().deaf = deaf;
+    }
+
+    /// How long every call takes.
+    pub fn set_latency(&self, latency: Duration) {
+        self.listener.faults.write().latency = latency;
+    }
+
+    /// Makes the database raise an error on any batch that touches an object of this name.
+    pub fn poison(&self, name: &str) {
+        self.listener.faults.write().poison.insert(name.to_owned());
+    }
+
+    /// Breaks the next commits, one fault each.
+    pub fn break_commits(&self, faults: impl IntoIterator<Item = CommitFault>) {
+        self.listener.faults.write().commits.extend(faults);
+    }
+
+    /// Lets commits that were [`CommitFault::Late`] arrive now. What becomes of them is nobody's to know.
+    pub fn deliver_late(&self) {
+        let late = std::mem::take(&mut self.listener.faults.write().late);
+        for (batch, nonce) in late {
+            let _ = self.apply(&batch, nonce);
+        }
+    }
+
+    pub(super) fn next_fault(&self) -> Option<CommitFault> {
+        self.listener.faults.write().commits.pop_front()
+    }
+
+    pub(super) fn poisoned(&self, batch: &[Item]) -> Option<String> {
+        let faults = self.listener.faults.read();
+        let mut keys = batch.iter().flat_map(|item| &item.ops).filter_map(|op| op.key());
+        keys.find(|key| faults.poison.contains(&key.name)).map(|key| key.name.clone())
+    }
+}

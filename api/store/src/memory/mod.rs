@@ -1,0 +1,359 @@
+//! The in-memory backend: the port for tests and simulations, and the oracle for the other one.
+//!
+//! It is written to be evidently right rather than fast. A [`MemoryDatabase`] is one value of persistent
+//! collections under one mutex: an item is applied to a copy, which replaces the original only if everything
+//! in the item succeeded, so "all or nothing" and "one after the other" hold by construction. References,
+//! namespace contents and node sums are not kept but counted anew for every guard.
+//!
+//! A process's connection is a [`MemoryBackend`]; several of them on one database stand for several
+//! processes. Faults ([`Faults`]) belong to the connection: being cut off, losing the answer of a commit,
+//! a commit that arrives late, standing still, hearing nothing. What happens to the database as a whole (a
+//! restored backup, a replacement, time, compaction) is done to the database.
+//!
+//! Time is tokio's, plus [`MemoryDatabase::advance`], so a paused runtime makes it deterministic.
+//!
+//! Nothing survives the process, and nothing here is meant for production.
+
+mod faults;
+mod presence;
+mod tables;
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use horchestra_core::kind::Kind;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::backend::{
+    Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
+    Loaded, Retention, Settings, Undone,
+};
+use crate::store::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::types::{Committed, Item, Revision};
+
+pub use faults::{CommitFault, Faults};
+use presence::Presence;
+use tables::Tables;
+
+/// How far [`Backend::begin_epoch`] moves revisions on.
+pub const EPOCH_JUMP: Revision = 1 << 20;
+
+/// A database shared by any number of connections. Cloning gives another handle on the same one.
+#[derive(Clone)]
+pub struct MemoryDatabase {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    listeners: Mutex<Vec<Weak<Listener>>>,
+    /// The clock's origin on both scales.
+    started: (Instant, i64),
+}
+
+#[derive(Clone)]
+struct State {
+    tables: Tables,
+    presence: Presence,
+    /// Microseconds that the clock was advanced by.
+    advanced: i64,
+}
+
+struct Listener {
+    hint: watch::Sender<Hint>,
+    faults: RwLock<Faults>,
+    stalled: watch::Sender<bool>,
+}
+
+/// A copy of a whole database, as a backup is.
+#[derive(Clone)]
+pub struct Backup(State);
+
+impl Default for MemoryDatabase {
+    fn default() -> Self {
+        MemoryDatabase::new()
+    }
+}
+
+impl MemoryDatabase {
+    /// An empty database.
+    pub fn new() -> MemoryDatabase {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let micros = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX);
+        MemoryDatabase {
+            shared: Arc::new(Shared {
+                state: Mutex::new(State::new()),
+                listeners: Mutex::new(Vec::new()),
+                started: (Instant::now(), micros),
+            }),
+        }
+    }
+
+    /// A new connection, as a process has one.
+    pub fn connect(&self) -> Arc<MemoryBackend> {
+        let latest = self.shared.state.lock().tables.revision;
+        let listener = Arc::new(Listener {
+            hint: watch::Sender::new(Hint { latest, connected: true, connections: 1 }),
+            faults: RwLock::new(Faults::default()),
+            stalled: watch::Sender::new(false),
+        });
+        self.shared.listeners.lock().push(Arc::downgrade(&listener));
+        Arc::new(MemoryBackend { database: self.clone(), listener })
+    }
+
+    /// Moves the database clock on.
+    pub fn advance(&self, by: Duration) {
+        self.shared.state.lock().advanced += micros(by);
+    }
+
+    pub fn backup(&self) -> Backup {
+        Backup(self.shared.state.lock().clone())
+    }
+
+    /// Puts an old state back, as an operator who restores a backup (or a failover to a lagging standby)
+    /// does. The identity is that of the backup, so nothing but the log itself shows it.
+    pub fn restore(&self, backup: &Backup) {
+        let mut state = self.shared.state.lock();
+        let advanced = state.advanced;
+        *state = State { advanced, ..backup.0.clone() };
+        self.hear(state.tables.revision);
+    }
+
+    /// Puts an empty database in this one's place.
+    pub fn replace(&self) {
+        let mut state = self.shared.state.lock();
+        *state = State { advanced: state.advanced, ..State::new() };
+        self.hear(0);
+    }
+
+    /// Drops log rows up to and including `upto`, whatever their age.
+    pub fn compact(&self, upto: Revision) {
+        self.shared.state.lock().tables.compact(upto);
+    }
+
+    fn now(&self, state: &State) -> i64 {
+        let (instant, wall) = self.shared.started;
+        wall + micros(instant.elapsed()) + state.advanced
+    }
+
+    fn hear(&self, latest: Revision) {
+        self.shared.listeners.lock().retain(|listener| {
+            let Some(listener) = listener.upgrade() else { return false };
+            if !listener.faults.read().deaf {
+                listener.hint.send_modify(|hint| hint.latest = latest);
+            }
+            true
+        });
+    }
+}
+
+impl State {
+    fn new() -> State {
+        State { tables: Tables::new(), presence: Presence::default(), advanced: 0 }
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// A connection to a [`MemoryDatabase`].
+pub struct MemoryBackend {
+    database: MemoryDatabase,
+    listener: Arc<Listener>,
+}
+
+impl MemoryBackend {
+    /// A connection to a database of its own.
+    pub fn new() -> Arc<MemoryBackend> {
+        MemoryDatabase::new().connect()
+    }
+
+    pub fn database(&self) -> &MemoryDatabase {
+        &self.database
+    }
+
+    /// Waits while this connection stands still, then fails if it is cut off.
+    async fn enter(&self) -> Result<(), BackendError> {
+        let latency = self.listener.faults.read().latency;
+        if latency.is_zero() {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(latency).await;
+        }
+        let mut stalled = self.listener.stalled.subscribe();
+        // The sender lives in `self`, so this cannot fail.
+        let _ = stalled.wait_for(|stalled| !stalled).await;
+        if self.listener.faults.read().cut_off {
+            return Err(BackendError::Unavailable("cut off".into()));
+        }
+        Ok(())
+    }
+
+    fn with<'a, T: Send + 'a>(&'a self, ask: impl FnOnce(&mut State, i64) -> T + Send + 'a) -> Answer<'a, T> {
+        async move {
+            self.enter().await?;
+            let mut state = self.database.shared.state.lock();
+            let now = self.database.now(&state);
+            Ok(ask(&mut state, now))
+        }
+        .boxed()
+    }
+
+    fn apply(&self, batch: &[Item], nonce: Uuid) -> Result<Done, BackendError> {
+        let mut state = self.database.shared.state.lock();
+        let now = self.database.now(&state);
+        let State { tables, presence, .. } = &mut *state;
+        let before = tables.revision;
+        let results = tables.commit(presence, batch, nonce, now)?;
+        if tables.revision > before {
+            self.database.hear(tables.revision);
+        }
+        Ok(results)
+    }
+}
+
+impl Backend for MemoryBackend {
+    fn commit<'a>(&'a self, batch: &'a [Item], nonce: Uuid) -> Answer<'a, Done> {
+        async move {
+            self.enter().await?;
+            if let Some(name) = self.poisoned(batch) {
+                return Err(BackendError::Rejected(format!("{name} is poison")));
+            }
+            let lost = || Err(BackendError::Unknown("answer lost".into()));
+            match self.next_fault() {
+                None => self.apply(batch, nonce),
+                Some(CommitFault::LoseAnswer) => self.apply(batch, nonce).and_then(|_| lost()),
+                Some(CommitFault::LoseRequest) => lost(),
+                Some(CommitFault::Late) => {
+                    self.listener.faults.write().late.push((batch.to_vec(), nonce));
+                    lost()
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn settle(&self, nonce: Uuid) -> Answer<'_, Option<Vec<Option<Committed>>>> {
+        self.with(move |state, now| state.tables.settle(nonce, now))
+    }
+
+    fn head(&self) -> Answer<'_, Head> {
+        self.with(|state, _| state.tables.head())
+    }
+
+    fn changes(&self, after: Revision, limit: usize) -> Answer<'_, Changes> {
+        self.with(move |state, _| state.tables.changes(after, limit))
+    }
+
+    fn load<'a>(&'a self, kinds: &'a [Kind]) -> Answer<'a, Loaded> {
+        self.with(|state, _| state.tables.load(kinds))
+    }
+
+    fn undo(&self, kind: Kind, from: Revision, to: Revision) -> Answer<'_, Option<Undone>> {
+        self.with(move |state, _| state.tables.undo(kind, from, to))
+    }
+
+    fn hints(&self) -> watch::Receiver<Hint> {
+        self.listener.hint.subscribe()
+    }
+
+    fn begin_epoch<'a>(&'a self, seen: &'a Identity, known: Revision) -> Answer<'a, Head> {
+        self.with(move |state, _| {
+            state.tables.begin_epoch(seen, known);
+            self.database.hear(state.tables.revision);
+            state.tables.head()
+        })
+    }
+
+    fn history(&self, of: HistoryOf) -> Answer<'_, Vec<HistoryRow>> {
+        self.with(move |state, _| state.tables.history(&of))
+    }
+
+    fn claims<'a>(&'a self, space: &'a str) -> Answer<'a, Vec<ClaimRow>> {
+        self.with(|state, _| state.tables.claims(space))
+    }
+
+    fn maintain(&self, retention: Retention) -> Answer<'_, Revision> {
+        self.with(move |state, now| {
+            state.tables.maintain(retention, now);
+            state.tables.oldest
+        })
+    }
+
+    fn settings(&self) -> Answer<'_, Option<Settings>> {
+        self.with(|state, _| state.tables.settings.clone())
+    }
+
+    fn write_settings(&self, body: Bytes, expect: i64) -> Answer<'_, bool> {
+        self.with(move |state, _| {
+            let held = state.tables.settings.as_ref().map_or(0, |settings| settings.version);
+            if held == expect {
+                state.tables.settings = Some(Settings { version: held + 1, body });
+            }
+            held == expect
+        })
+    }
+
+    fn acquire_lease<'a>(&'a self, name: &'a str, holder: Uuid, ttl: Duration) -> Answer<'a, Option<Lease>> {
+        self.with(move |state, now| state.presence.acquire_lease(name, holder, now, micros(ttl)))
+    }
+
+    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Answer<'a, bool> {
+        self.with(move |state, now| state.presence.renew_lease(lease, now, micros(ttl)))
+    }
+
+    fn release_lease<'a>(&'a self, lease: &'a Lease) -> Answer<'a, ()> {
+        self.with(|state, _| state.presence.release_lease(lease))
+    }
+
+    fn renew_gateway<'a>(
+        &'a self,
+        gateway: Uuid,
+        internal_address: &'a str,
+        ttl: Duration,
+    ) -> Answer<'a, bool> {
+        self.with(move |state, now| state.presence.renew_gateway(gateway, internal_address, now, micros(ttl)))
+    }
+
+    fn retire_gateway(&self, gateway: Uuid) -> Answer<'_, ()> {
+        self.with(move |state, _| state.presence.retire_gateway(gateway))
+    }
+
+    fn claim_session(&self, claim: SessionClaim, stale_after: Duration) -> Answer<'_, Option<SessionGrant>> {
+        self.with(move |state, now| state.presence.claim_session(claim, now, micros(stale_after)))
+    }
+
+    fn release_session<'a>(&'a self, node: &'a str, grant: &'a SessionGrant) -> Answer<'a, ()> {
+        self.with(|state, _| state.presence.release_session(node, grant))
+    }
+
+    fn touch_sessions<'a>(
+        &'a self,
+        gateway: Uuid,
+        sessions: &'a [(String, SessionGrant)],
+    ) -> Answer<'a, Vec<String>> {
+        self.with(move |state, now| state.presence.touch_sessions(gateway, sessions, now))
+    }
+
+    fn session_of<'a>(&'a self, node: &'a str) -> Answer<'a, Option<SessionRow>> {
+        self.with(|state, now| state.presence.session_of(node, now))
+    }
+
+    fn sessions(&self) -> Answer<'_, Vec<SessionRow>> {
+        self.with(|state, _| state.presence.sessions())
+    }
+
+    fn record_heartbeats<'a>(&'a self, beats: &'a [Heartbeat]) -> Answer<'a, ()> {
+        self.with(|state, now| state.presence.record_heartbeats(beats, now))
+    }
+
+    fn heartbeats(&self) -> Answer<'_, Vec<HeartbeatRow>> {
+        self.with(|state, now| state.presence.heartbeats(now))
+    }
+}

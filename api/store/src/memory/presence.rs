@@ -1,0 +1,164 @@
+//! Leases, gateways, sessions and heartbeats. Times are microseconds of the database clock.
+
+use imbl::OrdMap;
+use uuid::Uuid;
+
+use crate::store::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+
+#[derive(Clone, Default)]
+pub(super) struct Presence {
+    leases: OrdMap<String, LeaseState>,
+    gateways: OrdMap<Uuid, Gateway>,
+    sessions: OrdMap<String, Session>,
+    heartbeats: OrdMap<String, (Heartbeat, i64)>,
+    last_session_epoch: i64,
+}
+
+#[derive(Clone)]
+struct LeaseState {
+    holder: Option<Uuid>,
+    epoch: i64,
+    until: i64,
+}
+
+#[derive(Clone)]
+struct Gateway {
+    internal_address: String,
+    until: i64,
+}
+
+#[derive(Clone)]
+struct Session {
+    claim: SessionClaim,
+    grant: SessionGrant,
+    opened_at: i64,
+    last_seen: i64,
+}
+
+impl Presence {
+    pub fn lease_is(&self, name: &str, epoch: i64) -> bool {
+        self.leases.get(name).is_some_and(|lease| lease.holder.is_some() && lease.epoch == epoch)
+    }
+
+    pub fn session_is(&self, node: &str, epoch: i64, session: Uuid) -> bool {
+        self.sessions.get(node).is_some_and(|held| held.grant == SessionGrant { epoch, session })
+    }
+
+    pub fn acquire_lease(&mut self, name: &str, holder: Uuid, now: i64, ttl: i64) -> Option<Lease> {
+        let until = now.saturating_add(ttl);
+        let held = self.leases.get(name).cloned();
+        let epoch = match held {
+            None => 1,
+            Some(lease) if lease.holder == Some(holder) => lease.epoch,
+            Some(lease) if lease.holder.is_some() && lease.until > now => return None,
+            Some(lease) => lease.epoch + 1,
+        };
+        self.leases.insert(name.to_owned(), LeaseState { holder: Some(holder), epoch, until });
+        Some(Lease { name: name.to_owned(), holder, epoch })
+    }
+
+    fn held(&mut self, lease: &Lease) -> Option<&mut LeaseState> {
+        self.leases
+            .get_mut(&lease.name)
+            .filter(|held| held.holder == Some(lease.holder) && held.epoch == lease.epoch)
+    }
+
+    pub fn renew_lease(&mut self, lease: &Lease, now: i64, ttl: i64) -> bool {
+        self.held(lease).map(|held| held.until = now.saturating_add(ttl)).is_some()
+    }
+
+    pub fn release_lease(&mut self, lease: &Lease) {
+        if let Some(held) = self.held(lease) {
+            held.holder = None;
+        }
+    }
+
+    pub fn renew_gateway(&mut self, gateway: Uuid, internal_address: &str, now: i64, ttl: i64) -> bool {
+        let lapsed = self.gateways.get(&gateway).is_some_and(|held| held.until <= now);
+        let term = Gateway { internal_address: internal_address.to_owned(), until: now.saturating_add(ttl) };
+        self.gateways.insert(gateway, term);
+        !lapsed
+    }
+
+    pub fn retire_gateway(&mut self, gateway: Uuid) {
+        self.gateways.remove(&gateway);
+    }
+
+    fn serves(&self, gateway: Uuid, now: i64) -> bool {
+        self.gateways.get(&gateway).is_some_and(|held| held.until > now)
+    }
+
+    pub fn claim_session(&mut self, claim: SessionClaim, now: i64, stale_after: i64) -> Option<SessionGrant> {
+        if let Some(held) = self.sessions.get(&claim.node)
+            && self.serves(held.claim.gateway, now)
+            && now.saturating_sub(held.last_seen) <= stale_after
+        {
+            return None;
+        }
+        self.last_session_epoch += 1;
+        let grant = SessionGrant { epoch: self.last_session_epoch, session: Uuid::new_v4() };
+        let session = Session { grant: grant.clone(), opened_at: now, last_seen: now, claim };
+        self.sessions.insert(session.claim.node.clone(), session);
+        Some(grant)
+    }
+
+    pub fn release_session(&mut self, node: &str, grant: &SessionGrant) {
+        if self.session_is(node, grant.epoch, grant.session) {
+            self.sessions.remove(node);
+        }
+    }
+
+    pub fn touch_sessions(
+        &mut self,
+        gateway: Uuid,
+        sessions: &[(String, SessionGrant)],
+        now: i64,
+    ) -> Vec<String> {
+        let mut lost = Vec::new();
+        for (node, grant) in sessions {
+            let ours = |held: &&mut Session| held.grant == *grant && held.claim.gateway == gateway;
+            match self.sessions.get_mut(node).filter(ours) {
+                Some(held) => held.last_seen = now,
+                None => lost.push(node.clone()),
+            }
+        }
+        lost
+    }
+
+    fn row(&self, session: &Session) -> SessionRow {
+        let gateway = self.gateways.get(&session.claim.gateway);
+        SessionRow {
+            node: session.claim.node.clone(),
+            grant: session.grant.clone(),
+            gateway: session.claim.gateway,
+            internal_address: gateway.map(|held| held.internal_address.clone()).unwrap_or_default(),
+            peer: session.claim.peer.clone(),
+            opened_at: session.opened_at,
+            last_seen: session.last_seen,
+        }
+    }
+
+    pub fn session_of(&self, node: &str, now: i64) -> Option<SessionRow> {
+        let session = self.sessions.get(node)?;
+        self.serves(session.claim.gateway, now).then(|| self.row(session))
+    }
+
+    pub fn sessions(&self) -> Vec<SessionRow> {
+        self.sessions.values().map(|session| self.row(session)).collect()
+    }
+
+    pub fn record_heartbeats(&mut self, beats: &[Heartbeat], now: i64) {
+        for beat in beats {
+            self.heartbeats.insert(beat.node.clone(), (beat.clone(), now));
+        }
+    }
+
+    pub fn heartbeats(&self, now: i64) -> Vec<HeartbeatRow> {
+        let row = |(heartbeat, at): &(Heartbeat, i64)| HeartbeatRow {
+            heartbeat: heartbeat.clone(),
+            at: *at,
+            age: std::time::Duration::from_micros(u64::try_from(now - at).unwrap_or(0)),
+        };
+        self.heartbeats.values().map(row).collect()
+    }
+}
