@@ -1,1 +1,24 @@
-//! Arguments, telemetry, health, shutdown and supervision.
+//! What every binary needs before it can do its own work: arguments, telemetry, metrics, health, shutdown,
+//! supervised tasks and TLS that follows its files.
+//!
+//! A `main` reads like this: [`crypto::install`], parse arguments, [`telemetry::init`], [`Shutdown::install`],
+//! [`Metrics::new`], [`Tasks::new`], [`health::serve`], the binary's own tasks, [`Shutdown::finish`].
+
+pub mod args;
+pub mod backoff;
+pub mod crypto;
+pub mod health;
+pub mod metrics;
+pub mod peer;
+mod process;
+pub mod shutdown;
+pub mod tasks;
+pub mod telemetry;
+pub mod tls;
+
+pub use backoff::Backoff;
+pub use health::Checks;
+pub use metrics::Metrics;
+pub use peer::PeerChain;
+pub use shutdown::Shutdown;
+pub use tasks::Tasks;

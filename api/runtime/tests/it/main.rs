@@ -1,0 +1,1 @@
+//! The runtime's parts against the real thing: sockets, handshakes, signals.
