@@ -1,5 +1,12 @@
 //! Who the caller is and what it may do.
+//!
+//! An [`Identity`] comes from a client certificate that the TLS layer has verified; what is asked is a set of
+//! [`Attributes`]; the [`Authorizer`] puts the two together. [`pki`] makes the certificates.
 
+pub mod attributes;
+pub mod authorizer;
 pub mod identity;
 
-pub use identity::Identity;
+pub use attributes::{Attributes, ResourceAttributes};
+pub use authorizer::{Authorizer, Decision};
+pub use identity::{Credential, Identity, IdentityError};

@@ -43,10 +43,10 @@ impl Contents {
         Ok((self.certificates(&files.certificate)?, key))
     }
 
-    pub(super) fn roots(&self, path: &PathBuf) -> Result<Arc<RootCertStore>, TlsError> {
+    pub(super) fn roots(&self, path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
         let mut roots = RootCertStore::empty();
         for certificate in self.certificates(path)? {
-            roots.add(certificate).map_err(|source| TlsError::Authority { path: path.clone(), source })?;
+            roots.add(certificate).map_err(|source| TlsError::Authority { path: path.to_owned(), source })?;
         }
         Ok(Arc::new(roots))
     }
