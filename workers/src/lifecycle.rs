@@ -1,0 +1,197 @@
+//! The node-lifecycle loop: the one judge of whether a node is ready.
+//!
+//! It sets the `Ready` condition of every Node, in both directions, from heartbeats. Everybody else reads
+//! the verdict and never the age of a heartbeat.
+//!
+//! **Fail static.** A verdict of "not ready" makes others act, so it is only given when the silence can be
+//! the node's. Silence counts from the moment since which somebody was there to hear (see
+//! [`crate::heartbeats`]), so after an absence of ours every node gets the full timeout. And when more than
+//! half of the ready nodes, and at least three, fall silent together, it is far more likely that the way to
+//! them is broken than that they all died: verdicts then stay as they are until heartbeats come back and a
+//! full timeout has passed, or for five minutes.
+//!
+//! What is remembered between passes only ever delays a verdict; a new leader starts with the longest delay.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use horchestra_core::kind::Kind;
+use horchestra_core::kinds::meta::ConditionStatus;
+use horchestra_core::kinds::node::Node;
+use horchestra_service::{DoorError, Ready, ReadyVerdict, RequestContext, Service};
+use horchestra_store::{Change, ChangeKind};
+
+use crate::heartbeats::{Heard, Heartbeats};
+use crate::substrate::{PassError, PassReport, Reconciler, Term};
+
+/// How long verdicts stay frozen at most when most of the fleet falls silent at once.
+const FREEZE: Duration = Duration::from_secs(300);
+
+/// How often heartbeats are looked at.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What the judge looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    pub name: String,
+    /// The verdict that stands.
+    pub verdict: Option<ConditionStatus>,
+    /// What the node says of itself.
+    pub reports_ready: bool,
+}
+
+/// The pure part: verdicts from observations.
+#[derive(Debug, Default)]
+pub struct Judge {
+    /// While set, nobody is judged not ready: until this moment (microseconds, database clock).
+    frozen_until: Option<i64>,
+    /// The freeze is over and led to verdicts; a further one needs ready nodes again.
+    spent: bool,
+}
+
+impl Judge {
+    /// The verdicts that differ from those that stand.
+    pub fn judge(&mut self, heard: &Heard, nodes: &[Observed]) -> Vec<(String, ReadyVerdict)> {
+        self.update_freeze(heard, nodes);
+        let frozen = self.frozen_until.is_some();
+        nodes.iter().filter_map(|node| Some((node.name.clone(), verdict(heard, node, frozen)?))).collect()
+    }
+
+    pub fn is_frozen(&self) -> bool {
+        self.frozen_until.is_some()
+    }
+
+    fn update_freeze(&mut self, heard: &Heard, nodes: &[Observed]) {
+        let ready: Vec<&Observed> =
+            nodes.iter().filter(|node| node.verdict == Some(ConditionStatus::True)).collect();
+        let quiet = ready.iter().filter(|node| silence(heard, &node.name) > heard.timeout / 2).count();
+        let overdue = ready.iter().any(|node| silence(heard, &node.name) > heard.timeout);
+        let most = quiet >= 3 && quiet * 2 > ready.len();
+        match self.frozen_until {
+            Some(until) if !most => {
+                // They are back: whoever stays silent gets a full timeout from now.
+                self.frozen_until = Some(until.min(heard.now + heard.timeout));
+                if until <= heard.now {
+                    self.frozen_until = None;
+                }
+            }
+            Some(until) if until <= heard.now => {
+                self.frozen_until = None;
+                self.spent = true;
+            }
+            Some(_) => {}
+            None if most && overdue && !self.spent => {
+                let freeze = i64::try_from(FREEZE.as_micros()).unwrap_or(i64::MAX).max(heard.timeout);
+                tracing::warn!(
+                    quiet,
+                    ready = ready.len(),
+                    "most of the fleet fell silent at once; verdicts stay"
+                );
+                self.frozen_until = Some(heard.now + freeze);
+            }
+            None if !most => self.spent = false,
+            None => {}
+        }
+    }
+}
+
+/// Microseconds since the node was last heard of, as far as somebody was there to hear.
+fn silence(heard: &Heard, node: &str) -> i64 {
+    let last = heard.last.get(node).copied().unwrap_or(i64::MIN);
+    heard.now.saturating_sub(last.max(heard.back))
+}
+
+/// The verdict on one node, if it differs from the one that stands.
+fn verdict(heard: &Heard, node: &Observed, frozen: bool) -> Option<ReadyVerdict> {
+    let recent = heard.last.get(&node.name).is_some_and(|at| heard.now - at <= heard.timeout);
+    let (ready, reason, message) = if recent && node.reports_ready {
+        (Ready::True, "NodeReports", "the node reports and is ready")
+    } else if recent {
+        (Ready::False, "NodeNotReady", "the node reports that it is not ready")
+    } else if !heard.last.contains_key(&node.name) && node.verdict.is_none() {
+        // Nobody has ever heard of it: nothing to say until it reports.
+        return None;
+    } else if frozen || silence(heard, &node.name) <= heard.timeout {
+        return None;
+    } else {
+        (Ready::Unknown, "NodeSilent", "the node has not reported for longer than the ready timeout")
+    };
+    let stands = match (node.verdict, ready) {
+        (Some(ConditionStatus::True), Ready::True)
+        | (Some(ConditionStatus::False), Ready::False)
+        | (Some(ConditionStatus::Unknown), Ready::Unknown) => true,
+        _ => false,
+    };
+    (!stands).then(|| ReadyVerdict { ready, reason: reason.to_owned(), message: message.to_owned() })
+}
+
+/// The judge as a loop.
+pub struct NodeLifecycle {
+    service: Service,
+    heartbeats: Heartbeats,
+    judge: Judge,
+}
+
+impl NodeLifecycle {
+    pub fn new(service: Service) -> NodeLifecycle {
+        let timeout = service.config().ready_timeout;
+        NodeLifecycle { service, heartbeats: Heartbeats::new(timeout), judge: Judge::default() }
+    }
+
+    async fn reconcile(&mut self, term: &Term) -> Result<PassReport, PassError> {
+        let store = self.service.store().clone();
+        let heard = self.heartbeats.refresh(&store).await.map_err(PassError::Read)?;
+        let snapshot = store.snapshot();
+        let nodes: Vec<Observed> = snapshot
+            .list(Kind::Node, None)
+            .filter_map(|entry| {
+                let node = entry.typed::<Node>().ok()?;
+                Some(Observed {
+                    name: entry.key.name.clone(),
+                    verdict: node.ready(),
+                    reports_ready: node.status.ready,
+                })
+            })
+            .collect();
+        let mut report = PassReport { again_in: Some(PERIOD), ..PassReport::default() };
+        let context = RequestContext::new(term.caller());
+        for (name, verdict) in self.judge.judge(&heard, &nodes) {
+            let said = format!("{:?}", verdict.ready);
+            match self.service.set_node_ready(&context, &name, verdict).await {
+                Ok(_) => {
+                    report.writes += 1;
+                    tracing::info!(node = name, ready = said, "judged");
+                }
+                Err(DoorError::Fenced) => return Err(PassError::Deposed),
+                Err(error) => {
+                    report.refused += 1;
+                    tracing::warn!(node = name, %error, "a verdict was not stored; trying again");
+                }
+            }
+        }
+        Ok(report)
+    }
+}
+
+impl Reconciler for NodeLifecycle {
+    fn name(&self) -> &'static str {
+        "node-lifecycle"
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Node]
+    }
+
+    fn wakes(&self, change: &Change) -> bool {
+        change.kind == ChangeKind::Added
+    }
+
+    fn begin_term(&mut self) {
+        self.heartbeats.forget();
+        self.judge = Judge::default();
+    }
+
+    fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {
+        Box::pin(self.reconcile(term))
+    }
+}

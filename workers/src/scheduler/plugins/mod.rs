@@ -1,0 +1,66 @@
+//! The plugins that ship, one module each, and the profile that enables them.
+
+mod default_binder;
+mod node_affinity;
+mod node_resources_fit;
+mod node_schedulable;
+mod priority_sort;
+mod routed_network;
+mod runtime_class;
+mod unserved;
+mod workload_affinity;
+
+pub use default_binder::DefaultBinder;
+pub use node_affinity::NodeAffinity;
+pub use node_resources_fit::{NodeResourcesFit, Strategy};
+pub use node_schedulable::NodeSchedulable;
+pub use priority_sort::PrioritySort;
+pub use routed_network::RoutedNetwork;
+pub use runtime_class::RuntimeClass;
+pub use unserved::Unserved;
+pub use workload_affinity::WorkloadAffinity;
+
+use super::framework::MAX_SCORE;
+use super::profile::{Profile, ProfileError, Registry};
+
+/// Every plugin that ships, under its own name.
+pub fn registry(strategy: Strategy) -> Registry {
+    let mut registry = Registry::default();
+    registry
+        .register("PrioritySort", || Box::new(PrioritySort))
+        .register("Unserved", || Box::new(Unserved))
+        .register("NodeSchedulable", || Box::new(NodeSchedulable))
+        .register("RuntimeClass", || Box::new(RuntimeClass))
+        .register("RoutedNetwork", || Box::new(RoutedNetwork))
+        .register("NodeAffinity", || Box::new(NodeAffinity))
+        .register("WorkloadAffinity", || Box::new(WorkloadAffinity))
+        .register("NodeResourcesFit", move || Box::new(NodeResourcesFit::new(strategy)))
+        .register("DefaultBinder", || Box::new(DefaultBinder));
+    registry
+}
+
+/// Spreads raw scores over 0 to the maximum; all equal gives 0 for all.
+fn normalize(raw: &mut std::collections::BTreeMap<String, i64>) {
+    let low = raw.values().copied().min().unwrap_or(0);
+    let high = raw.values().copied().max().unwrap_or(0);
+    for value in raw.values_mut() {
+        let range = i128::from(high) - i128::from(low);
+        let scaled = (i128::from(*value) - i128::from(low)) * i128::from(MAX_SCORE);
+        *value = if range == 0 { 0 } else { i64::try_from(scaled / range).unwrap_or(MAX_SCORE) };
+    }
+}
+
+/// The profile that the workers run.
+pub fn default_profile(strategy: Strategy) -> Result<Profile, ProfileError> {
+    registry(strategy).profile(&[
+        ("PrioritySort", 1),
+        ("Unserved", 1),
+        ("NodeSchedulable", 1),
+        ("RuntimeClass", 1),
+        ("RoutedNetwork", 1),
+        ("NodeAffinity", 1),
+        ("WorkloadAffinity", 1),
+        ("NodeResourcesFit", 1),
+        ("DefaultBinder", 1),
+    ])
+}

@@ -1,0 +1,234 @@
+//! The loop around the pure core: snapshot in, guarded bindings and messages out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt};
+use horchestra_core::kind::Kind;
+use horchestra_core::kinds::application::Application;
+use horchestra_core::kinds::meta::ConditionStatus;
+use horchestra_core::kinds::node::Node;
+use horchestra_service::{Binding, DoorError, RequestContext, Service};
+use horchestra_store::{Change, ChangeKind, Entry, Snapshot};
+
+use super::cluster::{Amounts, Cluster, Liveness, NodeInfo, Pending, Placed};
+use super::cycle::{self, Outcome};
+use super::profile::Profile;
+use super::report;
+use crate::heartbeats::{Heard, Heartbeats};
+use crate::substrate::{PassError, PassReport, Reconciler, Term};
+
+/// How many status messages are written at a time.
+const CONCURRENT_WRITES: usize = 32;
+
+/// How many bindings are handed over at a time; they share commits.
+const BIND_BATCH: usize = 128;
+
+/// The scheduler as a loop.
+pub struct Scheduler {
+    service: Service,
+    profile: Profile,
+    heartbeats: Heartbeats,
+}
+
+impl Scheduler {
+    pub fn new(service: Service, profile: Profile) -> Scheduler {
+        let timeout = service.config().ready_timeout;
+        Scheduler { service, profile, heartbeats: Heartbeats::new(timeout) }
+    }
+
+    async fn reconcile(&mut self, term: &Term) -> Result<PassReport, PassError> {
+        let store = self.service.store().clone();
+        let heard = self.heartbeats.refresh(&store).await.map_err(PassError::Read)?;
+        let snapshot = store.snapshot();
+        let (mut cluster, pending) = view(&snapshot, &heard);
+        let unheard = cluster.nodes().any(|node| node.liveness == Liveness::Unheard);
+        let waiting = !pending.is_empty();
+        let decisions = cycle::plan(&self.profile, &mut cluster, pending);
+
+        let mut bindings = Vec::new();
+        let mut messages = Vec::new();
+        for decision in decisions {
+            match decision.outcome {
+                Outcome::Bind(node) => bindings.push((decision.app, node)),
+                Outcome::Wait(message) => messages.push((decision.app, message)),
+            }
+        }
+        let mut report = PassReport::default();
+        for chunk in bindings.chunks(BIND_BATCH) {
+            self.bind(term, chunk, &mut report, &mut messages).await?;
+        }
+        self.tell(term, messages, &mut report).await?;
+        // A silent node that reports again changes no object, so nothing would wake this loop.
+        report.again_in = (waiting && unheard).then_some(Duration::from_secs(1));
+        Ok(report)
+    }
+
+    async fn bind(
+        &self,
+        term: &Term,
+        chunk: &[(Pending, String)],
+        report: &mut PassReport,
+        messages: &mut Vec<(Pending, String)>,
+    ) -> Result<(), PassError> {
+        let context = RequestContext::new(term.caller());
+        let bindings = chunk
+            .iter()
+            .map(|(app, node)| Binding {
+                key: app.key.clone(),
+                uid: app.uid,
+                revision: app.revision,
+                node: node.clone(),
+            })
+            .collect();
+        let outcomes = self.service.bind(&context, bindings).await;
+        for ((app, node), outcome) in chunk.iter().zip(outcomes) {
+            match outcome {
+                Ok(_) => {
+                    report.writes += 1;
+                    tracing::info!(application = %app.key, node, "bound");
+                }
+                Err(DoorError::Fenced) => return Err(PassError::Deposed),
+                // Somebody else changed it: there is nothing to say, the change brings it back here.
+                Err(DoorError::Changed | DoorError::Gone) => report.refused += 1,
+                Err(error) => {
+                    report.refused += 1;
+                    messages.push((app.clone(), report::not_placed(node, &error.to_string())));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says of each Application why it waits, where it does not say so already.
+    async fn tell(
+        &self,
+        term: &Term,
+        messages: Vec<(Pending, String)>,
+        report: &mut PassReport,
+    ) -> Result<(), PassError> {
+        let context = RequestContext::new(term.caller());
+        let unsaid = messages.into_iter().filter(|(app, message)| !says(&app.app, message));
+        let outcomes: Vec<_> = stream::iter(unsaid)
+            .map(|(app, message)| {
+                let context = &context;
+                async move { self.service.set_unschedulable(context, &app.key, app.revision, &message).await }
+            })
+            .buffer_unordered(CONCURRENT_WRITES)
+            .collect()
+            .await;
+        for outcome in outcomes {
+            match outcome {
+                Ok(_) => report.writes += 1,
+                Err(DoorError::Fenced) => return Err(PassError::Deposed),
+                Err(_) => report.refused += 1,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn says(app: &Application, message: &str) -> bool {
+    app.status.phase == "Pending" && app.status.message == message
+}
+
+/// What is stored, as the core wants it. An object that cannot be read holds nobody else up.
+fn view(snapshot: &Snapshot, heard: &Heard) -> (Cluster, Vec<Pending>) {
+    let nodes = snapshot.list(Kind::Node, None).filter_map(|entry| {
+        let node = readable::<Node>(entry)?;
+        Some(node_info(entry, &node, heard))
+    });
+    let mut cluster = Cluster::new(nodes);
+    let mut pending = Vec::new();
+    for entry in snapshot.list(Kind::Application, None) {
+        let requests = Amounts { cpu: entry.columns.cpu, memory: entry.columns.memory };
+        let Some(app) = readable::<Application>(entry) else { continue };
+        match &entry.columns.node {
+            Some(_) if app.is_finished() => {}
+            Some(node) => cluster.place(node, Placed { key: entry.key.clone(), requests, app }),
+            None if entry.deleting || app.spec.frozen => {}
+            None => pending.push(Pending {
+                key: entry.key.clone(),
+                uid: entry.uid,
+                revision: entry.revision,
+                priority: app.spec.placement.as_ref().and_then(|placement| placement.priority).unwrap_or(0),
+                created: app.metadata.creation_timestamp.map(|time| time.to_string()).unwrap_or_default(),
+                requests,
+                app,
+            }),
+        }
+    }
+    (cluster, pending)
+}
+
+fn readable<T: serde::de::DeserializeOwned + Send + Sync + 'static>(entry: &Entry) -> Option<Arc<T>> {
+    entry
+        .typed::<T>()
+        .inspect_err(|error| tracing::warn!(object = %entry.key, %error, "cannot be read; passed over"))
+        .ok()
+}
+
+fn node_info(entry: &Entry, node: &Node, heard: &Heard) -> NodeInfo {
+    let fresh = heard.is_fresh(&entry.key.name);
+    let liveness = match node.ready() {
+        Some(ConditionStatus::True) if fresh => Liveness::Ready,
+        Some(ConditionStatus::True) => Liveness::Unheard,
+        None if node.status.ready && fresh => Liveness::Ready,
+        _ => Liveness::NotReady,
+    };
+    NodeInfo {
+        name: entry.key.name.clone(),
+        labels: node.scheduling_labels(),
+        unschedulable: node.spec.unschedulable || entry.deleting,
+        liveness,
+        capacity: Amounts { cpu: entry.columns.cpu, memory: entry.columns.memory },
+        runtimes: node.status.runtimes.clone(),
+        routed_network: node.status.routed_network,
+        used: Amounts::default(),
+        placed: Vec::new(),
+    }
+}
+
+impl Reconciler for Scheduler {
+    fn name(&self) -> &'static str {
+        "scheduler"
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Application, Kind::Node]
+    }
+
+    fn wakes(&self, change: &Change) -> bool {
+        match change.object_kind() {
+            Kind::Application => application_wakes(change),
+            Kind::Node => true,
+            _ => false,
+        }
+    }
+
+    fn begin_term(&mut self) {
+        self.heartbeats.forget();
+    }
+
+    fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {
+        Box::pin(self.reconcile(term))
+    }
+}
+
+/// An Application matters when it waits, or when what it takes of its node has changed. Status reports of
+/// running Applications, by far the most frequent change, do not.
+fn application_wakes(change: &Change) -> bool {
+    let now = &change.entry;
+    if change.kind != ChangeKind::Modified {
+        return true;
+    }
+    if now.columns.node.is_none() {
+        // Its own message coming back is no news.
+        return now.core_revision == now.revision;
+    }
+    let before = change.previous_columns.as_deref();
+    before.is_none_or(|before| {
+        (&before.node, before.cpu, before.memory) != (&now.columns.node, now.columns.cpu, now.columns.memory)
+    }) || change.previous.as_deref().is_none_or(|before| before.labels != now.index.labels)
+}

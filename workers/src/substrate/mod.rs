@@ -1,0 +1,89 @@
+//! What every loop stands on: leadership, wakes, resync and supervision.
+//!
+//! A loop is a [`Reconciler`]: it says which kinds and which changes concern it, and does one level-driven
+//! pass over what is stored. It is given no event and keeps nothing that the next pass could not rebuild.
+//! The substrate owns the rest:
+//!
+//! * **One leader.** Each loop campaigns for the lease of its name. While it leads, a term lasts: passes run
+//!   one after the other, never two at once. Every write of a pass carries the epoch of the term, and the
+//!   database refuses it once another process has taken over, however long this one slept in between. So
+//!   leadership is an optimisation, and safety does not rest on anybody's clock.
+//! * **Wakes.** A change of a watched kind that the loop's predicate accepts leads to a pass. Changes that
+//!   arrive during a pass collapse into one. A watch that ends is opened again from a fresh snapshot.
+//! * **Resync.** A pass runs at the start of a term and then at least every resync interval, jittered, so
+//!   that whatever a wake missed is healed.
+//! * **Supervision.** A pass that fails is logged and tried again after a growing, jittered wait. A pass that
+//!   panics counts as failed; it cannot take its process or other loops down.
+//! * **Hand-over.** On shutdown the pass in flight finishes, then the lease is given up, so that another
+//!   process takes over at once.
+
+mod leader;
+mod runner;
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use horchestra_core::kind::Kind;
+use horchestra_service::Caller;
+use horchestra_store::Change;
+use horchestra_store::store::Lease;
+
+pub use runner::{LoopMetrics, Runner, RunnerOptions};
+
+/// One loop. See the module for the contract.
+pub trait Reconciler: Send + 'static {
+    /// The name of the loop and of its lease.
+    fn name(&self) -> &'static str;
+
+    /// The kinds whose changes may wake it.
+    fn kinds(&self) -> &'static [Kind];
+
+    /// Whether this change can make a difference to it.
+    fn wakes(&self, change: &Change) -> bool;
+
+    /// How long the loop may rest when nothing wakes it.
+    fn resync(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+
+    /// Called once when a term begins, before its first pass: forget what an earlier term assumed.
+    fn begin_term(&mut self) {}
+
+    /// One pass. An error means that the pass as a whole failed and should be tried again soon.
+    fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>>;
+}
+
+/// One term of leadership.
+#[derive(Clone, Debug)]
+pub struct Term {
+    pub lease: Lease,
+}
+
+impl Term {
+    /// Who the writes of this term are made by.
+    pub fn caller(&self) -> Caller {
+        Caller::Loop { name: self.lease.name.clone(), epoch: self.lease.epoch }
+    }
+}
+
+/// What a pass did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassReport {
+    /// Writes that were committed.
+    pub writes: usize,
+    /// Writes that were refused; their objects are looked at again in the next pass.
+    pub refused: usize,
+    /// When the loop wants to look again although nothing changed.
+    pub again_in: Option<Duration>,
+}
+
+/// Why a pass failed as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// The store could not be read.
+    #[error("the store could not be read")]
+    Read(#[source] horchestra_store::ReadError),
+    /// Another process leads now.
+    #[error("another process leads")]
+    Deposed,
+}

@@ -1,0 +1,94 @@
+//! The judge of readiness.
+
+use horchestra_core::kinds::meta::ConditionStatus::{self, False, True, Unknown};
+use horchestra_service::Ready;
+use horchestra_workers::heartbeats::Heard;
+use horchestra_workers::lifecycle::{Judge, Observed};
+
+const SECOND: i64 = 1_000_000;
+const TIMEOUT: i64 = 45 * SECOND;
+
+/// `beats`: node and seconds since its last heartbeat.
+fn heard(now: i64, back: i64, beats: &[(&str, i64)]) -> Heard {
+    Heard {
+        now: now * SECOND,
+        back: back * SECOND,
+        last: beats.iter().map(|(node, age)| ((*node).to_owned(), (now - age) * SECOND)).collect(),
+        timeout: TIMEOUT,
+    }
+}
+
+fn node(name: &str, verdict: Option<ConditionStatus>) -> Observed {
+    Observed { name: name.to_owned(), verdict, reports_ready: true }
+}
+
+fn verdicts(judge: &mut Judge, heard: &Heard, nodes: &[Observed]) -> Vec<(String, Ready)> {
+    judge.judge(heard, nodes).into_iter().map(|(name, verdict)| (name, verdict.ready)).collect()
+}
+
+#[test]
+fn one_node_is_judged_by_its_heartbeats() {
+    let says_no = Observed { reports_ready: false, ..node("n", Some(True)) };
+    let cases = [
+        ("first report", heard(1000, 0, &[("n", 1)]), node("n", None), Some(Ready::True)),
+        ("still reporting", heard(1000, 0, &[("n", 44)]), node("n", Some(True)), None),
+        ("silent too long", heard(1000, 0, &[("n", 46)]), node("n", Some(True)), Some(Ready::Unknown)),
+        ("stays silent", heard(1000, 0, &[("n", 460)]), node("n", Some(Unknown)), None),
+        ("reports again", heard(1000, 0, &[("n", 1)]), node("n", Some(Unknown)), Some(Ready::True)),
+        ("says that it is not ready", heard(1000, 0, &[("n", 1)]), says_no, Some(Ready::False)),
+        ("no longer says so", heard(1000, 0, &[("n", 1)]), node("n", Some(False)), Some(Ready::True)),
+        ("never heard of", heard(1000, 0, &[]), node("n", None), None),
+        ("old news, but we were away", heard(1000, 990, &[("n", 400)]), node("n", Some(True)), None),
+        (
+            "silent for the timeout since we are back",
+            heard(1000, 950, &[("n", 400)]),
+            node("n", Some(True)),
+            Some(Ready::Unknown),
+        ),
+    ];
+    for (name, heard, node, expected) in cases {
+        let judged = verdicts(&mut Judge::default(), &heard, &[node]);
+        assert_eq!(judged.first().map(|(_, ready)| *ready), expected, "{name}");
+    }
+}
+
+fn fleet(verdict: ConditionStatus) -> Vec<Observed> {
+    ["a", "b", "c", "d"].map(|name| node(name, Some(verdict))).into()
+}
+
+#[test]
+fn one_silent_node_of_many_is_judged_at_once() {
+    let mut judge = Judge::default();
+    let heard = heard(1000, 0, &[("a", 46), ("b", 3), ("c", 4), ("d", 2)]);
+    assert_eq!(verdicts(&mut judge, &heard, &fleet(True)), [("a".to_owned(), Ready::Unknown)]);
+    assert!(!judge.is_frozen());
+}
+
+#[test]
+fn when_most_fall_silent_together_verdicts_stay_until_they_are_back() {
+    let mut judge = Judge::default();
+    let silent =
+        |age: i64| heard(1000 + age, 0, &[("a", age), ("b", age - 3), ("c", age - 4), ("d", age - 5)]);
+    assert!(verdicts(&mut judge, &silent(46), &fleet(True)).is_empty());
+    assert!(judge.is_frozen());
+    assert!(verdicts(&mut judge, &silent(200), &fleet(True)).is_empty());
+
+    // Back, except for one, which gets a full timeout from now.
+    let back = |now: i64| heard(now, 0, &[("a", now - 1000), ("b", 1), ("c", 1), ("d", 1)]);
+    assert!(verdicts(&mut judge, &back(1210), &fleet(True)).is_empty());
+    assert!(verdicts(&mut judge, &back(1254), &fleet(True)).is_empty());
+    assert_eq!(verdicts(&mut judge, &back(1256), &fleet(True)), [("a".to_owned(), Ready::Unknown)]);
+}
+
+#[test]
+fn a_freeze_ends_after_five_minutes_and_does_not_begin_again() {
+    let mut judge = Judge::default();
+    let silent = |now: i64| {
+        heard(now, 0, &[("a", now - 1000), ("b", now - 1000), ("c", now - 1000), ("d", now - 1000)])
+    };
+    assert!(verdicts(&mut judge, &silent(1050), &fleet(True)).is_empty());
+    assert!(verdicts(&mut judge, &silent(1349), &fleet(True)).is_empty());
+    assert_eq!(verdicts(&mut judge, &silent(1351), &fleet(True)).len(), 4);
+    assert_eq!(verdicts(&mut judge, &silent(1352), &fleet(True)).len(), 4, "still so while not yet stored");
+    assert!(verdicts(&mut judge, &silent(1360), &fleet(Unknown)).is_empty());
+}

@@ -1,0 +1,6 @@
+//! Integration tests of the loops.
+
+mod fleet;
+mod lifecycle;
+mod placement;
+mod scheduling;

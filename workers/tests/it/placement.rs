@@ -1,0 +1,150 @@
+//! Placement by labels, by neighbours, by runtime and by network.
+
+use horchestra_workers::scheduler::cluster::{Cluster, NodeInfo};
+use serde_json::{Value, json};
+
+use crate::fleet::{application, labelled, node, occupy, pending, place, waiting};
+
+fn selector(expression: Value) -> Value {
+    json!({"placement": {"affinity": {"nodeAffinity": {"requiredDuringScheduling": expression}}}})
+}
+
+fn expression(key: &str, operator: &str, values: &[&str]) -> Value {
+    selector(json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
+}
+
+#[test]
+fn node_labels_decide_where_an_application_fits() {
+    let ssd = labelled("n1", &[("disktype", "ssd"), ("gpu", "yes")]);
+    let cases = [
+        ("no constraints", json!({}), true),
+        ("equal selector", json!({"placement": {"nodeSelector": {"disktype": "ssd"}}}), true),
+        ("other selector", json!({"placement": {"nodeSelector": {"disktype": "hdd"}}}), false),
+        ("empty value needs the key", json!({"placement": {"nodeSelector": {"absent": ""}}}), false),
+        ("required labels", selector(json!({"matchLabels": {"disktype": "ssd"}})), true),
+        ("In with the value", expression("disktype", "In", &["ssd", "nvme"]), true),
+        ("In without the value", expression("disktype", "In", &["nvme"]), false),
+        ("NotIn without the value", expression("disktype", "NotIn", &["hdd"]), true),
+        ("NotIn with the value", expression("disktype", "NotIn", &["ssd"]), false),
+        ("Exists", expression("gpu", "Exists", &[]), true),
+        ("Exists on an absent key", expression("tpu", "Exists", &[]), false),
+        ("DoesNotExist on an absent key", expression("tpu", "DoesNotExist", &[]), true),
+        ("DoesNotExist on a present key", expression("gpu", "DoesNotExist", &[]), false),
+        ("host name", json!({"placement": {"nodeSelector": {"horchestra.io/hostname": "n1"}}}), true),
+    ];
+    for (name, spec, fits) in cases {
+        let placed = place(&mut Cluster::new([ssd.clone()]), waiting("app", spec));
+        assert_eq!(placed.is_ok(), fits, "{name}: {placed:?}");
+    }
+}
+
+#[test]
+fn preferred_labels_draw_an_application() {
+    let spec = json!({"placement": {"affinity": {"nodeAffinity": {"preferredDuringScheduling": [
+        {"weight": 10, "preference": {"matchLabels": {"tier": "gold"}}},
+    ]}}}});
+    let mut cluster =
+        Cluster::new([labelled("a", &[("tier", "silver")]), labelled("b", &[("tier", "gold")])]);
+    assert_eq!(place(&mut cluster, waiting("app", spec)), Ok("b".to_owned()));
+}
+
+fn workload(kind: &str, labels: Value, key: &str) -> Value {
+    json!({"placement": {"affinity": {kind: {"requiredDuringScheduling": [
+        {"labelSelector": labels, "topologyKey": key},
+    ]}}}})
+}
+
+const HOST: &str = "horchestra.io/hostname";
+
+#[test]
+fn neighbours_decide_where_an_application_fits() {
+    let near = |labels| workload("workloadAffinity", labels, HOST);
+    let away = |labels| workload("workloadAntiAffinity", labels, HOST);
+    let db = || application("default", "db", json!({"app": "db"}), json!({}));
+    let cases = [
+        ("beside its peer", db(), json!({}), near(json!({"app": "db"})), Ok("n2")),
+        ("no such peer", db(), json!({}), near(json!({"app": "cache"})), Err(())),
+        ("the first of its own group", db(), json!({"app": "web"}), near(json!({"app": "web"})), Ok("n1")),
+        ("away from its peer", db(), json!({}), away(json!({"app": "db"})), Ok("n1")),
+        (
+            "a peer of another namespace does not count",
+            application("other", "db", json!({"app": "db"}), json!({})),
+            json!({}),
+            near(json!({"app": "db"})),
+            Err(()),
+        ),
+        (
+            "kept off by a peer that wants to be alone",
+            application("default", "loner", json!({}), away(json!({"app": "web"}))),
+            json!({"app": "web"}),
+            json!({}),
+            Ok("n1"),
+        ),
+    ];
+    for (name, peer, labels, spec, expected) in cases {
+        let mut cluster = Cluster::new([node("n1"), node("n2")]);
+        occupy(&mut cluster, "n2", &pending(peer));
+        let placed = place(&mut cluster, pending(application("default", "app", labels, spec)));
+        assert_eq!(placed.as_deref().map_err(|_| ()), expected, "{name}: {placed:?}");
+    }
+}
+
+#[test]
+fn two_that_repel_each_other_do_not_share_a_node_within_one_pass() {
+    let loner = |name: &str| {
+        let spec = workload("workloadAntiAffinity", json!({"app": "web"}), HOST);
+        pending(application("default", name, json!({"app": "web"}), spec))
+    };
+    let mut cluster = Cluster::new([node("n1"), node("n2")]);
+    let first = place(&mut cluster, loner("a")).unwrap();
+    let second = place(&mut cluster, loner("b")).unwrap();
+    assert_ne!(first, second);
+    assert!(place(&mut cluster, loner("c")).is_err());
+}
+
+#[test]
+fn a_domain_is_the_nodes_with_an_equal_label() {
+    let zone = |name: &str, zone: &str| labelled(name, &[("zone", zone)]);
+    let cluster = Cluster::new([zone("n1", "a"), zone("n2", "a"), zone("n3", "b")]);
+    let names = |node: &str, key: &str| {
+        cluster.domain(node, key).iter().map(|node| node.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("n1", HOST), ["n1"]);
+    assert_eq!(names("n1", "zone"), ["n1", "n2"]);
+    assert_eq!(names("n1", "absent"), ["n1"]);
+    assert!(names("unknown", "zone").is_empty());
+}
+
+#[test]
+fn runtime_class_and_network_helper_are_asked_of_the_node() {
+    let offering = |classes: &[&str], routed: bool| -> NodeInfo {
+        let mut node = node("n1");
+        node.runtimes = classes.iter().map(|class| (*class).to_owned()).collect();
+        node.routed_network = routed;
+        node
+    };
+    let class = json!({"runtimeClassName": "firecracker"});
+    let cases = [
+        ("no class asked, none offered", offering(&[], false), json!({}), true),
+        ("no class asked, some offered", offering(&["userns"], false), json!({}), true),
+        ("the class is offered", offering(&["userns", "firecracker"], false), class.clone(), true),
+        ("another class is offered", offering(&["userns"], false), class.clone(), false),
+        ("no class is offered", offering(&[], false), class, false),
+        ("own network with a helper", offering(&[], true), json!({"hostNetwork": false}), true),
+        ("own network without a helper", offering(&[], false), json!({"hostNetwork": false}), false),
+        ("network unset", offering(&[], false), json!({}), true),
+    ];
+    for (name, node, spec, fits) in cases {
+        let placed = place(&mut Cluster::new([node]), waiting("app", spec));
+        assert_eq!(placed.is_ok(), fits, "{name}: {placed:?}");
+    }
+}
+
+#[test]
+fn an_application_with_a_persistent_volume_waits_and_says_why() {
+    let spec = json!({"volumes": [{"mountPath": "/data", "volume": {"type": "pv"}}]});
+    let message = place(&mut Cluster::new([node("n1")]), waiting("app", spec)).unwrap_err();
+    assert!(message.starts_with("not schedulable: ") && message.contains("persistent volumes"), "{message}");
+    let memory = json!({"volumes": [{"mountPath": "/tmp", "volume": {"type": "tmpfs"}}]});
+    assert!(place(&mut Cluster::new([node("n1")]), waiting("app", memory)).is_ok());
+}
