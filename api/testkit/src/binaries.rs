@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use nix::unistd::{Gid, Uid, User, chown};
 
 /// The folder that holds both `initdb` and `postgres`.
-pub(crate) fn folder() -> anyhow::Result<PathBuf> {
+pub fn folder() -> anyhow::Result<PathBuf> {
     let complete = |folder: &Path| folder.join("initdb").is_file() && folder.join("postgres").is_file();
     if let Some(path) = env::var_os("PATH")
         && let Some(found) = env::split_paths(&path).find(|folder| complete(folder))
@@ -51,10 +51,10 @@ pub(crate) fn folder() -> anyhow::Result<PathBuf> {
 
 /// Who runs the server: the current user, or for root an unprivileged account.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Account(Option<(Uid, Gid)>);
+pub struct Account(Option<(Uid, Gid)>);
 
 impl Account {
-    pub(crate) fn find() -> anyhow::Result<Account> {
+    pub fn find() -> anyhow::Result<Account> {
         if !nix::unistd::geteuid().is_root() {
             return Ok(Account(None));
         }
@@ -66,8 +66,13 @@ impl Account {
         bail!("PostgreSQL does not run as root, and there is neither a user postgres nor nobody to run it as")
     }
 
+    /// User and group, when it is not the current user.
+    pub fn ids(self) -> Option<(u32, u32)> {
+        self.0.map(|(uid, gid)| (uid.as_raw(), gid.as_raw()))
+    }
+
     /// Makes the account the owner of `path`.
-    pub(crate) fn own(self, path: &Path) -> anyhow::Result<()> {
+    pub fn own(self, path: &Path) -> anyhow::Result<()> {
         if let Some((uid, gid)) = self.0 {
             chown(path, Some(uid), Some(gid))
                 .with_context(|| format!("cannot hand {} to the database account", path.display()))?;
@@ -76,7 +81,7 @@ impl Account {
     }
 
     /// A command that runs as the account, away from the terminal's process group.
-    pub(crate) fn command(self, program: &Path) -> Command {
+    pub fn command(self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.process_group(0).env_remove("PGDATA").env("LC_ALL", "C");
         if let Some((uid, gid)) = self.0 {

@@ -21,7 +21,7 @@
 //! `TEST_DATABASE_URL`, when set, names a server to use in place of the shared private one (a role that may
 //! create databases). [`Cluster::start`] never looks at it.
 
-mod binaries;
+pub mod binaries;
 mod cluster;
 mod database;
 mod files;

@@ -1,4 +1,5 @@
-//! The test kit against real servers.
+//! The test kit against real servers, and the rules of the workspace.
 
 mod cluster;
 mod database;
+mod workspace;

@@ -1,0 +1,90 @@
+# Everything a developer needs; `make help` lists it.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help build up down status test lint bench
+
+# Options of `make up`, as variables: make up NODES=5 API_REPLICAS=2 DETACH=1
+export NODES API_REPLICAS WORKER_REPLICAS NODEGATE_REPLICAS API_PORT NODEGATE_PORT RESTART HEARTBEAT
+export DATABASE_URL HORCHESTRA_HOME
+ifeq ($(strip $(NODES)),)
+unexport NODES
+endif
+ifeq ($(strip $(API_REPLICAS)),)
+unexport API_REPLICAS
+endif
+ifeq ($(strip $(WORKER_REPLICAS)),)
+unexport WORKER_REPLICAS
+endif
+ifeq ($(strip $(NODEGATE_REPLICAS)),)
+unexport NODEGATE_REPLICAS
+endif
+ifeq ($(strip $(API_PORT)),)
+unexport API_PORT
+endif
+ifeq ($(strip $(NODEGATE_PORT)),)
+unexport NODEGATE_PORT
+endif
+ifeq ($(strip $(RESTART)),)
+unexport RESTART
+endif
+ifeq ($(strip $(HEARTBEAT)),)
+unexport HEARTBEAT
+endif
+ifeq ($(strip $(DATABASE_URL)),)
+unexport DATABASE_URL
+endif
+ifeq ($(strip $(HORCHESTRA_HOME)),)
+unexport HORCHESTRA_HOME
+endif
+
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+LOCAL := $(TARGET)/debug/horchestra-local
+BINARIES := --bin horchestra-api --bin horchestra-workers --bin horchestra-nodegate \
+	--bin horchestra-agent --bin horchestra-local
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+build: ## Build every binary (development profile)
+	$(CARGO) build --locked $(BINARIES)
+
+up: build ## Start a whole stack on this machine (DETACH=1: in the background)
+	@$(LOCAL) up $(if $(filter 1,$(DETACH)),--detach)
+
+down: ## Stop the stack; its data stays
+	@if [ -x $(LOCAL) ]; then $(LOCAL) down; else echo "There is nothing to stop: nothing was built."; fi
+
+status: ## Say what runs
+	@if [ -x $(LOCAL) ]; then $(LOCAL) status; else echo "Nothing was built yet: make up"; fi
+
+test: build ## Run every test (starts what it needs)
+	@command -v kubectl >/dev/null || echo "NOTE: no kubectl on PATH; the kubectl tests will say so and pass over"
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+		$(CARGO) nextest run --locked --workspace; \
+	else \
+		$(CARGO) test --locked --workspace --all-targets; \
+	fi
+	$(CARGO) test --locked --workspace --doc
+
+lint: ## Formatting, clippy, documentation, licences and advisories
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items --quiet
+	$(CARGO) test --locked --quiet -p horchestra-testkit --test it workspace
+	@if ! command -v cargo-deny >/dev/null; then \
+		echo "advisories: passed over, cargo-deny is not installed (licences were checked by the test above)"; \
+	elif ! $(CARGO) deny fetch db >/dev/null 2>&1; then \
+		echo "advisories: passed over, the advisory database cannot be reached"; \
+		$(CARGO) deny --offline check bans licenses sources; \
+	else \
+		$(CARGO) deny check; \
+	fi
+
+bench: ## Measure beside physical limits; the report goes to target/bench
+	$(CARGO) build --locked --release --bin horchestra-local
+	$(TARGET)/release/horchestra-local bench
+
+
+
