@@ -6,6 +6,7 @@
 pub mod attributes;
 pub mod authorizer;
 pub mod identity;
+pub mod pki;
 
 pub use attributes::{Attributes, ResourceAttributes};
 pub use authorizer::{Authorizer, Decision};
