@@ -1,1 +1,51 @@
-//! A whole stack on one machine.
+//! A whole stack on one machine: a private PostgreSQL, certificates, every binary of the product and a few
+//! node agents, all on loopback.
+//!
+//! One supervisor owns the stack. It starts what is missing, restarts what dies after a second, stops
+//! everything in the order in which it is needed (agents first, the database last), and leaves nothing
+//! running behind. What it knows is in files (pids, ports, logs), so `down` and `status` need no
+//! connection to it, and a supervisor that was killed is cleaned up after by the next `up` or `down`.
+
+pub mod cli;
+
+mod balancer;
+mod client;
+mod down;
+mod layout;
+mod postgres;
+mod process;
+mod stack;
+mod status;
+mod up;
+
+use std::process::ExitCode;
+
+use cli::{Cli, Command};
+
+/// Runs the command; what went wrong is said on standard error.
+pub fn run(cli: Cli) -> ExitCode {
+    let outcome = match cli.command {
+        Command::Up(args) if args.detach => up::detach(&cli.home, &args),
+        Command::Up(args) => up::foreground(&cli.home, &args),
+        Command::Down => down::down(&cli.home),
+        Command::Status => status::status(&cli.home),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say_error(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Progress and answers go to standard output: this is a program for people.
+#[allow(clippy::print_stdout)]
+pub(crate) fn say(text: &str) {
+    println!("{text}");
+}
+
+#[allow(clippy::print_stderr)]
+fn say_error(text: &str) {
+    eprintln!("error: {text}");
+}

@@ -1,0 +1,60 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A whole horchestra stack on one machine.
+#[derive(Debug, Parser)]
+#[command(name = "horchestra-local", version)]
+pub struct Cli {
+    /// Folder that holds the state of the stack.
+    #[arg(long, env = "HORCHESTRA_HOME", default_value = ".horchestra", global = true)]
+    pub home: PathBuf,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the stack (or go on with the data of the last one) and keep it running until Ctrl-C.
+    Up(UpArgs),
+    /// Stop the stack, its workloads included. Data is kept.
+    Down,
+    /// Say what runs.
+    Status,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct UpArgs {
+    /// Number of node agents, named node-1, node-2, …
+    #[arg(long, env = "NODES", default_value_t = 3)]
+    pub nodes: usize,
+    /// Number of API replicas behind the API port.
+    #[arg(long, env = "API_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub api_replicas: u16,
+    /// Number of worker replicas; one of them leads.
+    #[arg(long, env = "WORKER_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub worker_replicas: u16,
+    /// Number of node gateways behind the node port.
+    #[arg(long, env = "NODEGATE_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub nodegate_replicas: u16,
+    /// TCP port of the API on loopback [default: 8443, or a free one when that is taken].
+    #[arg(long, env = "API_PORT")]
+    pub api_port: Option<u16>,
+    /// TCP port for node agents on loopback [default: 8444, or a free one when that is taken].
+    #[arg(long, env = "NODEGATE_PORT")]
+    pub nodegate_port: Option<u16>,
+    /// URL of a PostgreSQL database to use instead of a private server.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+    /// Whether a process that dies is started again after a second (0 or 1).
+    #[arg(long, env = "RESTART", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub restart: u8,
+    /// Return once everything is ready and leave the stack running in the background.
+    #[arg(long)]
+    pub detach: bool,
+    /// Seconds between the heartbeats of an agent.
+    #[arg(long, env = "HEARTBEAT", default_value_t = 5)]
+    pub heartbeat: u64,
+}

@@ -1,0 +1,85 @@
+//! `down`: ends a stack, whoever started it and however it ended.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+
+use crate::layout::Layout;
+use crate::process::{running, stop_foreign};
+use crate::say;
+use crate::stack::{PROGRAMS, Programs, Shared};
+
+/// Asks the supervisor to stop its stack; where there is none any more, stops what it left.
+pub fn down(home: &Path) -> Result<()> {
+    let Some(layout) = Layout::open(home) else {
+        say("There is no stack here.");
+        return Ok(());
+    };
+    if let Some(pid) = running(&layout.pid_of("supervisor"), &["horchestra-local"]) {
+        say("Stopping …");
+        stop_foreign(pid, Signal::SIGTERM, Duration::from_secs(90)).context("stopping the supervisor")?;
+    }
+    stop_leftovers(&layout)?;
+    let _ = fs::remove_file(layout.ready());
+    let _ = fs::remove_file(layout.pid_of("supervisor"));
+    say("Nothing runs any more.");
+    Ok(())
+}
+
+/// Ends processes whose supervisor is gone (agents first, the database last) and the workloads of the
+/// agents.
+pub fn stop_leftovers(layout: &Layout) -> Result<()> {
+    for prefix in ["agent-", "nodegate-", "workers-", "api-"] {
+        for (name, pid) in processes(layout)? {
+            if name.starts_with(prefix) {
+                stop_foreign(pid, Signal::SIGTERM, Duration::from_secs(10))
+                    .with_context(|| format!("stopping {name}"))?;
+                fs::remove_file(layout.pid_of(&name))?;
+            }
+        }
+        if prefix == "agent-" {
+            stop_workloads(layout)?;
+        }
+    }
+    if let Some(pid) = running(&layout.pid_of("postgres"), &PROGRAMS) {
+        stop_foreign(pid, Signal::SIGINT, Duration::from_secs(30)).context("stopping PostgreSQL")?;
+        fs::remove_file(layout.pid_of("postgres"))?;
+    }
+    Ok(())
+}
+
+fn stop_workloads(layout: &Layout) -> Result<()> {
+    let Ok(programs) = Programs::find() else { return Ok(()) };
+    let shared = Shared { layout, programs: &programs, database_url: "", authority: Path::new("") };
+    for entry in fs::read_dir(layout.agents())? {
+        let node = entry?.file_name().to_string_lossy().into_owned();
+        let spec = shared.stop_workloads(&node);
+        std::process::Command::new(&spec.program)
+            .args(&spec.args)
+            .output()
+            .with_context(|| format!("stopping the workloads of {node}"))?;
+    }
+    Ok(())
+}
+
+/// Every process of the stack that runs, by name.
+pub fn processes(layout: &Layout) -> Result<Vec<(String, i32)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(layout.run())? {
+        let path = entry?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".pid")) else {
+            continue;
+        };
+        if name == "supervisor" {
+            continue;
+        }
+        if let Some(pid) = running(&path, &PROGRAMS) {
+            found.push((name.to_owned(), pid));
+        }
+    }
+    found.sort();
+    Ok(found)
+}

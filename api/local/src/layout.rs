@@ -1,0 +1,94 @@
+//! Where a local stack keeps what it knows: one folder, `HORCHESTRA_HOME`.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The folder of a stack and the places in it.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// Makes the folders that are missing.
+    pub fn create(root: &Path) -> io::Result<Layout> {
+        fs::create_dir_all(root)?;
+        let root = fs::canonicalize(root)?;
+        let layout = Layout { root };
+        for folder in [layout.pki(), layout.logs(), layout.run(), layout.agents()] {
+            fs::create_dir_all(folder)?;
+        }
+        Ok(layout)
+    }
+
+    /// The stack in this folder, if there is one.
+    pub fn open(root: &Path) -> Option<Layout> {
+        let root = fs::canonicalize(root).ok()?;
+        root.join("run").is_dir().then_some(Layout { root })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.root.join("kubeconfig")
+    }
+
+    pub fn database_url(&self) -> PathBuf {
+        self.root.join("database-url")
+    }
+
+    pub fn pki(&self) -> PathBuf {
+        self.root.join("pki")
+    }
+
+    /// The data of the private PostgreSQL (a link where the folder cannot be reached by its user).
+    pub fn postgres(&self) -> PathBuf {
+        self.root.join("pg")
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
+    pub fn log_of(&self, process: &str) -> PathBuf {
+        self.logs().join(format!("{process}.log"))
+    }
+
+    pub fn run(&self) -> PathBuf {
+        self.root.join("run")
+    }
+
+    pub fn pid_of(&self, process: &str) -> PathBuf {
+        self.run().join(format!("{process}.pid"))
+    }
+
+    pub fn port_of(&self, process: &str) -> PathBuf {
+        self.run().join(format!("{process}.port"))
+    }
+
+    pub fn agents(&self) -> PathBuf {
+        self.root.join("agents")
+    }
+
+    /// What an agent keeps of its workloads.
+    pub fn agent_state(&self, node: &str) -> PathBuf {
+        self.agents().join(node)
+    }
+
+    /// Written when everything is ready, removed when the stack goes down.
+    pub fn ready(&self) -> PathBuf {
+        self.run().join("ready")
+    }
+}
+
+/// Writes a file that only its owner can read, replacing it in one step.
+pub fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    fs::write(&temporary, contents)?;
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&temporary, path)
+}

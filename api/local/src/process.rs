@@ -1,0 +1,175 @@
+//! Child processes: started in a process group of their own, known by a pid file, restarted when they die.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::layout::Layout;
+
+/// How one process is started.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The name of its pid and log files, e.g. `api-0`.
+    pub name: String,
+    pub program: PathBuf,
+    pub args: Vec<String>,
+    pub env: Vec<(String, String)>,
+    /// User and group to run as; `None` = ours.
+    pub user: Option<(u32, u32)>,
+    /// The signal that asks it to end.
+    pub stop_signal: Signal,
+    /// How long it may take to end before it is killed.
+    pub stop_within: Duration,
+}
+
+impl Spec {
+    pub fn new(name: impl Into<String>, program: impl Into<PathBuf>) -> Spec {
+        Spec {
+            name: name.into(),
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            user: None,
+            stop_signal: Signal::SIGTERM,
+            stop_within: Duration::from_secs(10),
+        }
+    }
+
+    pub fn args<I: IntoIterator<Item = S>, S: Into<String>>(mut self, args: I) -> Spec {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Spec {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Starts the process; its output is appended to its log.
+    pub fn spawn(&self, layout: &Layout) -> Result<Child> {
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(layout.log_of(&self.name))
+            .with_context(|| format!("opening the log of {}", self.name))?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // A group of its own: Ctrl-C at the terminal reaches the supervisor alone, which then stops
+            // its children in order.
+            .process_group(0)
+            .kill_on_drop(false);
+        if let Some((uid, gid)) = self.user {
+            command.uid(uid).gid(gid);
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("starting {} ({})", self.name, self.program.display()))?;
+        let pid = child.id().context("the process ended at once")?;
+        fs::write(layout.pid_of(&self.name), format!("{pid}\n"))?;
+        Ok(child)
+    }
+}
+
+/// Keeps one process running until `stop`, then ends it.
+pub async fn supervise(spec: Spec, layout: Layout, restart: bool, stop: CancellationToken, first: Child) {
+    let mut child = first;
+    loop {
+        tokio::select! {
+            status = child.wait() => {
+                let _ = fs::remove_file(layout.pid_of(&spec.name));
+                tracing::warn!(process = spec.name, status = describe(status.as_ref().ok()), "ended by itself");
+                if !restart {
+                    return;
+                }
+                match start_again(&spec, &layout, &stop).await {
+                    Some(started) => child = started,
+                    None => return,
+                }
+            }
+            () = stop.cancelled() => {
+                end(&spec, &mut child).await;
+                let _ = fs::remove_file(layout.pid_of(&spec.name));
+                return;
+            }
+        }
+    }
+}
+
+/// Starts the process again a second after it died, as often as it takes.
+async fn start_again(spec: &Spec, layout: &Layout, stop: &CancellationToken) -> Option<Child> {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return None,
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+        }
+        match spec.spawn(layout) {
+            Ok(child) => {
+                tracing::info!(process = spec.name, "started again");
+                return Some(child);
+            }
+            Err(error) => tracing::error!(process = spec.name, error = format!("{error:#}"), "cannot start"),
+        }
+    }
+}
+
+async fn end(spec: &Spec, child: &mut Child) {
+    if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
+        let _ = kill(Pid::from_raw(pid), spec.stop_signal);
+    }
+    if tokio::time::timeout(spec.stop_within, child.wait()).await.is_err() {
+        tracing::warn!(process = spec.name, "does not end; killing it");
+        let _ = child.kill().await;
+    }
+}
+
+fn describe(status: Option<&ExitStatus>) -> String {
+    match status {
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => "unknown".to_owned(),
+        },
+        None => "unknown".to_owned(),
+    }
+}
+
+/// The process that a pid file names, if it runs and is one of ours (a pid can be used again by somebody
+/// else's process).
+pub fn running(pid_file: &Path, programs: &[&str]) -> Option<i32> {
+    let pid: i32 = fs::read_to_string(pid_file).ok()?.trim().parse().ok()?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    // The kernel keeps 15 characters of a name.
+    let ours = programs.iter().any(|program| program.chars().take(15).eq(name.trim_end().chars()));
+    let zombie = fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')));
+    (ours && !zombie).then_some(pid)
+}
+
+/// Ends a process that is not our child: asks, waits, kills.
+pub fn stop_foreign(pid: i32, signal: Signal, within: Duration) -> io::Result<()> {
+    let target = Pid::from_raw(pid);
+    let _ = kill(target, signal);
+    let deadline = Instant::now() + within;
+    while Instant::now() < deadline {
+        if kill(target, None).is_err() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    kill(target, Signal::SIGKILL).map_err(io::Error::from)
+}
