@@ -49,7 +49,7 @@ use horchestra_core::kind::{Key, Kind};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::store::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
 use crate::types::{Attribution, Change, Committed, Entry, Item, Refusal, Revision};
 
 /// A call that the backend could not answer.

@@ -2,10 +2,18 @@
 
 pub mod backend;
 pub mod batch;
+mod cache;
+mod committer;
+mod fresh;
 pub mod memory;
+mod metrics;
+mod presence;
 pub mod store;
+mod tail;
 pub mod types;
 
-pub use backend::{Backend, BackendError};
-pub use store::{Fetched, Page, PageRequest, ReadError, Snapshot, Store, WatchEnd, Watcher};
+pub use backend::{Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, Retention, Settings};
+pub use memory::{MemoryBackend, MemoryDatabase};
+pub use metrics::{Count, Histogram, StoreMetrics};
+pub use store::*;
 pub use types::*;

@@ -6,10 +6,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use horchestra_core::kind::{Key, Kind};
+use bytes::Bytes;
+use horchestra_core::kind::Kind;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::types::*;
+use crate::backend::{Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, Retention, Settings};
+use crate::cache::{Cache, PATIENCE};
+use crate::committer;
+use crate::fresh;
+use crate::memory::MemoryBackend;
+use crate::metrics::StoreMetrics;
+use crate::tail::{self, Tail};
+use crate::types::{CommitError, Committed, Item, Revision};
+
+pub use crate::cache::{Snapshot, WatchEnd, Watcher};
+pub use crate::presence::*;
 
 /// A read that could not be answered.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -26,145 +40,192 @@ pub enum ReadError {
     /// This process does not cache the kind.
     #[error("kind {0} is not cached in this process")]
     NotCached(Kind),
+    /// The input makes the database raise an error.
+    #[error("the request was rejected: {0}")]
+    Rejected(String),
 }
 
-/// An immutable view of every cached kind at one revision. Cloning is cheap.
-#[derive(Clone)]
-pub struct Snapshot {
-    inner: Arc<()>,
+/// How a store is set up.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// The kinds that the cache holds. Kinds outside can be written but neither read nor watched.
+    pub kinds: Vec<Kind>,
+    /// Changes that a kind's ring keeps.
+    pub ring_events: usize,
+    /// Bytes that a kind's ring keeps.
+    pub ring_bytes: usize,
+    /// Rows of the log read at the start to fill the rings.
+    pub prefill: usize,
+    /// Writes that may wait for the committer.
+    pub queue: usize,
+    /// The time between looks at the log for which there was no notification.
+    pub poll: Duration,
 }
 
-impl Snapshot {
-    /// The revision this view is of.
-    pub fn revision(&self) -> Revision {
-        unimplemented!()
-    }
-
-    pub fn get(&self, key: &Key) -> Option<Arc<Entry>> {
-        let _ = (key, &self.inner);
-        unimplemented!()
-    }
-
-    /// Entries of a kind in list order (namespace, then name, bytewise); `namespace` `None` = all.
-    pub fn list<'a>(
-        &'a self,
-        kind: Kind,
-        namespace: Option<&'a str>,
-    ) -> Box<dyn Iterator<Item = &'a Arc<Entry>> + Send + 'a> {
-        let _ = (kind, namespace);
-        unimplemented!()
-    }
-
-    /// As [`Snapshot::list`], starting behind `after` = (namespace, name).
-    pub fn list_after<'a>(
-        &'a self,
-        kind: Kind,
-        namespace: Option<&'a str>,
-        after: (&str, &str),
-    ) -> Box<dyn Iterator<Item = &'a Arc<Entry>> + Send + 'a> {
-        let _ = (kind, namespace, after);
-        unimplemented!()
-    }
-
-    /// How many objects of the kind there are (in the namespace).
-    pub fn count(&self, kind: Kind, namespace: Option<&str>) -> usize {
-        let _ = (kind, namespace);
-        unimplemented!()
+impl Default for StoreOptions {
+    fn default() -> Self {
+        StoreOptions {
+            kinds: Kind::ALL.to_vec(),
+            ring_events: 50_000,
+            ring_bytes: 32 << 20,
+            prefill: 20_000,
+            queue: 2_048,
+            poll: Duration::from_secs(1),
+        }
     }
 }
 
-/// Why a watch ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WatchEnd {
-    /// The watcher fell behind what the ring keeps, or asked for a revision outside the log, or the
-    /// database was replaced: the client has to list again (410).
-    Expired { asked: Revision, oldest: Revision },
-    /// The store is shutting down.
-    Closed,
-}
-
-/// A cursor on the change log of one kind. Changes come exactly once, in order.
-pub struct Watcher {
-    inner: (),
-}
-
-impl Watcher {
-    /// The next changes (at least one; waits). Every change of the kind is delivered: filtering by
-    /// namespace or selector is the caller's.
-    pub async fn next(&mut self) -> Result<Vec<Change>, WatchEnd> {
-        let () = self.inner;
-        unimplemented!()
-    }
-
-    /// All changes up to and including this revision have been returned by [`Watcher::next`]; it moves on
-    /// with changes of other kinds too, so it is what a bookmark may say.
-    pub fn progress(&self) -> Revision {
-        unimplemented!()
-    }
-}
-
-/// A live object and the view it was read from.
-pub struct Fetched {
-    pub entry: Arc<Entry>,
-    pub snapshot: Snapshot,
-}
-
-/// A page of a listing at a given revision.
-pub struct PageRequest {
-    pub kind: Kind,
-    pub namespace: Option<String>,
-    /// The revision that the listing is of.
-    pub revision: Revision,
-}
-
-/// The view that a page request asked for.
-pub type Page = Snapshot;
-
-/// The store. Cheap to clone.
+/// The store. Cheap to clone; its tasks end with the last clone, or with [`Store::shutdown`].
 #[derive(Clone)]
 pub struct Store {
-    inner: Arc<()>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    cache: Arc<Cache>,
+    tail: Arc<Tail>,
+    queue: committer::Queue,
+    asker: fresh::Asker,
+    metrics: Arc<StoreMetrics>,
+    tracker: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
 }
 
 impl Store {
+    /// A store on this backend. It loads in the background, and goes on trying while the backend cannot be
+    /// reached: see [`Store::ready`]. Has to be called within a tokio runtime.
+    pub fn open(backend: Arc<dyn Backend>, options: StoreOptions) -> Store {
+        let stop = CancellationToken::new();
+        let tracker = TaskTracker::new();
+        let metrics = Arc::new(StoreMetrics::default());
+        let StoreOptions { kinds, ring_events, ring_bytes, prefill, queue, poll } = options;
+        let cache = Arc::new(Cache::new(kinds, ring_events, ring_bytes, stop.clone(), Arc::clone(&metrics)));
+        let tail = Arc::new(Tail::new());
+        let following = tail::run(
+            Arc::clone(&tail),
+            Arc::clone(&cache),
+            Arc::clone(&backend),
+            tail::Settings { poll, prefill },
+            stop.clone(),
+        );
+        tracker.spawn(following);
+        let (queue, committer) = committer::channel(
+            queue,
+            Arc::clone(&backend),
+            Arc::clone(&cache),
+            Arc::clone(&tail),
+            Arc::clone(&metrics),
+            tracker.clone(),
+        );
+        tracker.spawn(committer.run(stop.clone()));
+        let (asker, readers) = fresh::channel();
+        let asking = fresh::run(readers, Arc::clone(&backend), PATIENCE, Arc::clone(&metrics), stop.clone());
+        tracker.spawn(asking);
+        Store { inner: Arc::new(Inner { backend, cache, tail, queue, asker, metrics, tracker, stop }) }
+    }
+
+    /// An empty store in memory, for tests.
+    pub fn memory() -> Store {
+        Store::open(MemoryBackend::new(), StoreOptions::default())
+    }
+
+    /// The backend below, for what this facade does not cover.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.inner.backend
+    }
+
+    /// Resolves when the cache is loaded. Until then [`Store::snapshot`] is empty, which must not be taken
+    /// for the state of the world.
+    pub async fn ready(&self) {
+        self.inner.cache.until(|now| now.loaded).await;
+    }
+
     /// Commits an item: queued with this process's other writes, committed in a shared batch.
     pub async fn commit(&self, item: Item) -> Result<Committed, CommitError> {
-        let _ = (item, &self.inner);
-        unimplemented!()
+        self.inner.queue.commit(item).await
     }
 
     /// The cache as it is now; may lag behind what other processes committed.
     pub fn snapshot(&self) -> Snapshot {
-        unimplemented!()
+        self.inner.cache.snapshot()
     }
 
     /// A view that holds every write acknowledged (by any process) before this call.
     pub async fn fresh(&self) -> Result<Snapshot, ReadError> {
-        unimplemented!()
+        let Inner { cache, tail, asker, .. } = &*self.inner;
+        let deadline = Instant::now() + PATIENCE;
+        let known = cache.progress();
+        let Ok(Some(head)) = timeout_at(deadline, asker.ask()).await else {
+            return Err(ReadError::Unavailable);
+        };
+        let shrunk = known.loaded && head.revision < known.revision;
+        let lagging = head.revision > cache.progress().revision || *cache.identity() != head.identity;
+        if shrunk || lagging {
+            tail.nudge();
+        }
+        let reached = async {
+            if shrunk {
+                // What this process has seen is gone from the database: the view is not to be trusted.
+                cache.until(|now| now.loaded && now.era != known.era).await;
+            }
+            cache.reach(&head).await
+        };
+        timeout_at(deadline, reached).await.map_err(|_| ReadError::Unavailable)
     }
 
     /// A view not older than `revision`; waits up to three seconds.
     pub async fn not_older_than(&self, revision: Revision) -> Result<Snapshot, ReadError> {
-        let _ = revision;
-        unimplemented!()
+        let Inner { cache, tail, .. } = &*self.inner;
+        if revision > cache.progress().revision {
+            tail.nudge();
+        }
+        let reached = timeout(PATIENCE, cache.reach_revision(revision)).await;
+        reached.map_err(|_| {
+            let now = cache.progress();
+            if now.loaded && tail.disconnected_for().is_zero() {
+                ReadError::TooLarge { asked: revision, current: now.revision }
+            } else {
+                ReadError::Unavailable
+            }
+        })
     }
 
-    /// The kind exactly as it was at `revision`, rebuilt from the log if need be.
+    /// The kind exactly as it was at `revision`, rebuilt from the log if need be. The view holds that kind
+    /// alone.
     pub async fn exactly_at(&self, kind: Kind, revision: Revision) -> Result<Snapshot, ReadError> {
-        let _ = (kind, revision);
-        unimplemented!()
+        let Inner { cache, backend, .. } = &*self.inner;
+        if revision > cache.progress().revision || !cache.progress().loaded {
+            self.not_older_than(revision).await?;
+        }
+        cache.exactly_at(&**backend, kind, revision).await
+    }
+
+    /// Makes [`Store::exactly_at`] cheap for this view's revision for some time; for whoever hands out a
+    /// token to continue a listing with.
+    pub fn keep_for_pages(&self, kind: Kind, snapshot: &Snapshot) {
+        self.inner.cache.keep(kind, snapshot);
     }
 
     /// A watcher of the changes of `kind` after `from`.
     pub fn watch(&self, kind: Kind, from: Revision) -> Result<Watcher, WatchEnd> {
-        let _ = (kind, from);
-        unimplemented!()
+        let Inner { cache, backend, tail, .. } = &*self.inner;
+        if from > cache.progress().revision {
+            tail.nudge();
+        }
+        Watcher::new(Arc::clone(cache), Arc::clone(backend), kind, from)
+            .ok_or(WatchEnd::Expired { asked: from, oldest: cache.oldest() })
     }
 
     /// Resolves when this process's cache has moved on from `seen`; for loops that look at snapshots.
     pub async fn changed_since(&self, seen: Revision) -> Revision {
-        let _ = seen;
-        unimplemented!()
+        self.inner.cache.until(|now| now.loaded && now.revision > seen).await.revision
     }
 
     // ---- leases -------------------------------------------------------------------------------------
@@ -177,20 +238,17 @@ impl Store {
         holder: Uuid,
         ttl: Duration,
     ) -> Result<Option<Lease>, ReadError> {
-        let _ = (name, holder, ttl);
-        unimplemented!()
+        read(self.inner.backend.acquire_lease(name, holder, ttl)).await
     }
 
     /// Prolongs a held lease outside the ordering lock; false: it was lost.
     pub async fn renew_lease(&self, lease: &Lease, ttl: Duration) -> Result<bool, ReadError> {
-        let _ = (lease, ttl);
-        unimplemented!()
+        read(self.inner.backend.renew_lease(lease, ttl)).await
     }
 
     /// Gives a lease up, so that another process can take it at once.
     pub async fn release_lease(&self, lease: &Lease) -> Result<(), ReadError> {
-        let _ = lease;
-        unimplemented!()
+        read(self.inner.backend.release_lease(lease)).await
     }
 
     // ---- gateways, sessions, heartbeats -------------------------------------------------------------
@@ -203,14 +261,12 @@ impl Store {
         internal_address: &str,
         ttl: Duration,
     ) -> Result<bool, ReadError> {
-        let _ = (gateway, internal_address, ttl);
-        unimplemented!()
+        read(self.inner.backend.renew_gateway(gateway, internal_address, ttl)).await
     }
 
     /// Ends this gateway's term; its sessions can be claimed by others at once.
     pub async fn retire_gateway(&self, gateway: Uuid) -> Result<(), ReadError> {
-        let _ = gateway;
-        unimplemented!()
+        read(self.inner.backend.retire_gateway(gateway)).await
     }
 
     /// Claims the one live session of a node. `None`: another live session exists (it was heard of within
@@ -220,14 +276,12 @@ impl Store {
         claim: SessionClaim,
         stale_after: Duration,
     ) -> Result<Option<SessionGrant>, ReadError> {
-        let _ = (claim, stale_after);
-        unimplemented!()
+        read(self.inner.backend.claim_session(claim, stale_after)).await
     }
 
     /// Ends a session if it is still this one.
     pub async fn release_session(&self, node: &str, grant: &SessionGrant) -> Result<(), ReadError> {
-        let _ = (node, grant);
-        unimplemented!()
+        read(self.inner.backend.release_session(node, grant)).await
     }
 
     /// Marks sessions as alive, one statement for all; returns the nodes whose session is no longer ours.
@@ -236,106 +290,103 @@ impl Store {
         gateway: Uuid,
         sessions: &[(String, SessionGrant)],
     ) -> Result<Vec<String>, ReadError> {
-        let _ = (gateway, sessions);
-        unimplemented!()
+        read(self.inner.backend.touch_sessions(gateway, sessions)).await
     }
 
     /// The live session of a node and where its gateway listens.
     pub async fn session_of(&self, node: &str) -> Result<Option<SessionRow>, ReadError> {
-        let _ = node;
-        unimplemented!()
+        read(self.inner.backend.session_of(node)).await
     }
 
     /// All sessions.
     pub async fn sessions(&self) -> Result<Vec<SessionRow>, ReadError> {
-        unimplemented!()
+        read(self.inner.backend.sessions()).await
     }
 
     /// Records heartbeats of nodes (database clock), one statement for all.
     pub async fn record_heartbeats(&self, beats: &[Heartbeat]) -> Result<(), ReadError> {
-        let _ = beats;
-        unimplemented!()
+        read(self.inner.backend.record_heartbeats(beats)).await
     }
 
     /// Heartbeats as the database has them: node → (what was reported, microseconds since the epoch, age).
     pub async fn heartbeats(&self) -> Result<Vec<HeartbeatRow>, ReadError> {
-        unimplemented!()
+        read(self.inner.backend.heartbeats()).await
+    }
+
+    // ---- the past, claims, settings, upkeep ---------------------------------------------------------
+
+    /// Kept versions of an object, newest first.
+    pub async fn history(&self, of: HistoryOf) -> Result<Vec<HistoryRow>, ReadError> {
+        read(self.inner.backend.history(of)).await
+    }
+
+    /// Held claims of a space, by value.
+    pub async fn claims(&self, space: &str) -> Result<Vec<ClaimRow>, ReadError> {
+        read(self.inner.backend.claims(space)).await
+    }
+
+    /// The cluster-wide settings, if there are any yet.
+    pub async fn settings(&self) -> Result<Option<Settings>, ReadError> {
+        read(self.inner.backend.settings()).await
+    }
+
+    /// Writes the cluster-wide settings if their version is still `expect` (0: there are none yet).
+    pub async fn write_settings(&self, body: Bytes, expect: i64) -> Result<bool, ReadError> {
+        read(self.inner.backend.write_settings(body, expect)).await
+    }
+
+    /// Makes room ahead and drops what is older than `retention`; for the compaction loop. Answers the
+    /// oldest revision kept.
+    pub async fn maintain(&self, retention: Retention) -> Result<Revision, ReadError> {
+        read(self.inner.backend.maintain(retention)).await
     }
 
     // ---- health -------------------------------------------------------------------------------------
 
     /// Whether the cache is loaded and follows the log, and since when it does not.
     pub fn health(&self) -> Health {
-        unimplemented!()
+        let progress = self.inner.cache.progress();
+        Health {
+            loaded: progress.loaded,
+            revision: progress.revision,
+            disconnected_for: self.inner.tail.disconnected_for(),
+            losses: self.inner.metrics.losses.get(),
+        }
+    }
+
+    /// Counters, for whoever exports them.
+    pub fn metrics(&self) -> Arc<StoreMetrics> {
+        Arc::clone(&self.inner.metrics)
+    }
+
+    /// Ends watches, commits what waits, and ends the store's tasks.
+    pub async fn shutdown(&self) {
+        self.inner.stop.cancel();
+        self.inner.tracker.close();
+        self.inner.tracker.wait().await;
     }
 }
 
-/// A held lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lease {
-    pub name: String,
-    pub holder: Uuid,
-    pub epoch: i64,
-}
-
-/// What a gateway claims for a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionClaim {
-    pub node: String,
-    pub gateway: Uuid,
-    pub peer: String,
-    /// SHA-256 of the client certificate, lower-case hex.
-    pub certificate: String,
-}
-
-/// Proof of a claimed session; both parts are fenced on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionGrant {
-    pub epoch: i64,
-    pub session: Uuid,
-}
-
-/// A row of the session table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionRow {
-    pub node: String,
-    pub grant: SessionGrant,
-    pub gateway: Uuid,
-    /// `host:port` of the gateway's internal listener.
-    pub internal_address: String,
-    pub peer: String,
-    /// Microseconds since the epoch, database clock.
-    pub opened_at: i64,
-    pub last_seen: i64,
-}
-
-/// One heartbeat to record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heartbeat {
-    pub node: String,
-    /// CPU allocated as the node reports it (nano-cores), shown only.
-    pub allocated_cpu: i64,
-    /// Memory allocated as the node reports it (bytes), shown only.
-    pub allocated_memory: i64,
-}
-
-/// A recorded heartbeat.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeartbeatRow {
-    pub heartbeat: Heartbeat,
-    /// Microseconds since the epoch, database clock.
-    pub at: i64,
-    /// By the database clock, at the time of the query.
-    pub age: Duration,
+async fn read<T>(answer: impl Future<Output = Result<T, BackendError>>) -> Result<T, ReadError> {
+    answer.await.map_err(|error| {
+        tracing::debug!(error = %error, "store.backend.failed");
+        match error {
+            BackendError::Rejected(reason) => ReadError::Rejected(reason),
+            BackendError::Unavailable(_) | BackendError::Unknown(_) => ReadError::Unavailable,
+        }
+    })
 }
 
 /// How the store of this process is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// The cache was loaded once.
+    /// The cache is loaded, and of the database as it is now.
     pub loaded: bool,
     /// The revision of the cache.
     pub revision: Revision,
     /// How long the tail has been without the database; zero while connected.
     pub disconnected_for: Duration,
+    /// How often the database turned out not to hold what this process had already seen (restored, replaced,
+    /// failed over with loss).
+    pub losses: u64,
 }

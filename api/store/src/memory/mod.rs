@@ -33,7 +33,7 @@ use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
     Loaded, Retention, Settings, Undone,
 };
-use crate::store::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
 use crate::types::{Committed, Item, Revision};
 
 pub use faults::{CommitFault, Faults};

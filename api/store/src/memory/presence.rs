@@ -3,7 +3,7 @@
 use imbl::OrdMap;
 use uuid::Uuid;
 
-use crate::store::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
 
 #[derive(Clone, Default)]
 pub(super) struct Presence {

@@ -1,0 +1,64 @@
+//! Leases, gateways, sessions and heartbeats as values.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+/// A held lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    pub name: String,
+    pub holder: Uuid,
+    pub epoch: i64,
+}
+
+/// What a gateway claims for a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionClaim {
+    pub node: String,
+    pub gateway: Uuid,
+    pub peer: String,
+    /// SHA-256 of the client certificate, lower-case hex.
+    pub certificate: String,
+}
+
+/// Proof of a claimed session; both parts are fenced on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionGrant {
+    pub epoch: i64,
+    pub session: Uuid,
+}
+
+/// A row of the session table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRow {
+    pub node: String,
+    pub grant: SessionGrant,
+    pub gateway: Uuid,
+    /// `host:port` of the gateway's internal listener.
+    pub internal_address: String,
+    pub peer: String,
+    /// Microseconds since the epoch, database clock.
+    pub opened_at: i64,
+    pub last_seen: i64,
+}
+
+/// One heartbeat to record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    pub node: String,
+    /// CPU allocated as the node reports it (nano-cores), shown only.
+    pub allocated_cpu: i64,
+    /// Memory allocated as the node reports it (bytes), shown only.
+    pub allocated_memory: i64,
+}
+
+/// A recorded heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeartbeatRow {
+    pub heartbeat: Heartbeat,
+    /// Microseconds since the epoch, database clock.
+    pub at: i64,
+    /// By the database clock, at the time of the query.
+    pub age: Duration,
+}

@@ -1,0 +1,321 @@
+//! The tail: the one task that keeps the cache in step with the log.
+//!
+//! # What it guarantees
+//!
+//! * Rows reach the cache in order, each once, none left out: it only ever asks for what follows the last
+//!   row that the cache has.
+//! * It reads at once when the backend hints at something new, when a reader or the committer knows of a
+//!   newer revision ([`Tail::nudge`]), and otherwise about once a second: hints may get lost without harm.
+//! * Every read also shows that the log is still the one that the cache was built from: same identity,
+//!   not shorter than the cache, same row where the cache ends. If not, history was lost or replaced: the
+//!   tail begins a new epoch in the database where nobody has yet, so that revisions given out before are
+//!   never given out again, and a new era in the cache.
+//! * While the database is away it keeps trying, and the cache keeps answering those who do not ask for
+//!   freshness.
+//!
+//! # What it does not
+//!
+//! A database that loses history between two reads **and** has grown back to exactly the same row is not
+//! told apart (the row's audit id is random, so that takes more than bad luck). A lost stretch that this
+//! process never saw is for those processes to show that did.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Backend, BackendError, Changes, Hint, Identity, LogRow};
+use crate::cache::{Cache, Position};
+use crate::types::Revision;
+
+/// Rows asked for at a time.
+const STRETCH: usize = 1000;
+/// A read that takes longer has failed.
+const READ_LIMIT: Duration = Duration::from_secs(10);
+/// A load may take longer.
+const LOAD_LIMIT: Duration = Duration::from_secs(120);
+
+/// The tail as others see it.
+pub(crate) struct Tail {
+    wake: Notify,
+    contact: Mutex<Contact>,
+}
+
+struct Contact {
+    /// The last successful read began then.
+    last: Instant,
+    failing: bool,
+}
+
+/// What a read of the log showed.
+enum Reading {
+    Current,
+    /// The log no longer has all that follows the cache.
+    FellBehind,
+    /// There is a hole where there cannot be one.
+    Hole,
+    /// The log is not the one that the cache was built from.
+    Lost(Identity),
+}
+
+impl Tail {
+    pub fn new() -> Tail {
+        Tail { wake: Notify::new(), contact: Mutex::new(Contact { last: Instant::now(), failing: true }) }
+    }
+
+    /// Makes the tail read now.
+    pub fn nudge(&self) {
+        self.wake.notify_one();
+    }
+
+    /// How long the database has not answered; zero while it does.
+    pub fn disconnected_for(&self) -> Duration {
+        let contact = self.contact.lock();
+        if contact.failing { contact.last.elapsed() } else { Duration::ZERO }
+    }
+
+    fn answered(&self, asked: Instant) {
+        *self.contact.lock() = Contact { last: asked, failing: false };
+    }
+
+    fn failed(&self) {
+        self.contact.lock().failing = true;
+    }
+}
+
+/// Runs until `stop`.
+pub(crate) async fn run(
+    tail: Arc<Tail>,
+    cache: Arc<Cache>,
+    backend: Arc<dyn Backend>,
+    settings: Settings,
+    stop: CancellationToken,
+) {
+    let follower = Follower { tail, cache, backend, settings };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = follower.follow() => {}
+    }
+}
+
+/// How to follow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The time between two reads for which there was no hint; jittered.
+    pub poll: Duration,
+    /// Rows from before the load to fill the rings with.
+    pub prefill: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// There is nothing yet.
+    First,
+    /// The cache could not be brought forward, but the log is the same.
+    Again,
+    /// Revisions from before are void.
+    NewEra,
+}
+
+struct Follower {
+    tail: Arc<Tail>,
+    cache: Arc<Cache>,
+    backend: Arc<dyn Backend>,
+    settings: Settings,
+}
+
+impl Follower {
+    async fn follow(&self) {
+        let mut hints = self.backend.hints();
+        let mut wanted = Some(Load::First);
+        loop {
+            // Seen before the read: whatever is hinted at from here on wakes us again.
+            let hint = *hints.borrow_and_update();
+            let lag = hint.latest.saturating_sub(self.cache.position().revision);
+            self.cache.metrics.tail_lag.set(u64::try_from(lag).unwrap_or(0));
+            match self.step(wanted).await {
+                Ok(next) => {
+                    wanted = next;
+                    if wanted.is_some() {
+                        continue;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "store.tail.read_failed");
+                    self.tail.failed();
+                    self.pause(&mut hints).await;
+                    continue;
+                }
+            }
+            tokio::select! {
+                () = self.tail.wake.notified() => {}
+                () = self.heard(&mut hints, hint) => {}
+                () = sleep(jittered(self.settings.poll)) => {}
+            }
+        }
+    }
+
+    /// Resolves when more is heard of than what was when `seen` was read, or the channel was interrupted.
+    async fn heard(&self, hints: &mut watch::Receiver<Hint>, seen: Hint) {
+        loop {
+            if hints.changed().await.is_err() {
+                // The backend is going away; the poll remains.
+                std::future::pending::<()>().await;
+            }
+            let hint = *hints.borrow_and_update();
+            if hint.connections != seen.connections || hint.latest > self.cache.position().revision {
+                return;
+            }
+        }
+    }
+
+    /// After a failure: a little patience, cut short by a reconnection.
+    async fn pause(&self, hints: &mut watch::Receiver<Hint>) {
+        let connections = hints.borrow().connections;
+        let reconnected = async {
+            if hints.wait_for(|hint| hint.connections != connections).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = reconnected => {}
+            () = sleep(jittered(self.settings.poll / 4)) => {}
+        }
+    }
+
+    /// Loads or reads on. Answers the load that has to come next.
+    async fn step(&self, load: Option<Load>) -> Result<Option<Load>, BackendError> {
+        if let Some(load) = load {
+            return self.load(load).await;
+        }
+        let position = self.cache.position().revision;
+        match self.read_on().await? {
+            Reading::Current => return Ok(None),
+            Reading::Lost(found) => return self.begin_epoch(&found).await.map(Some),
+            Reading::FellBehind => tracing::warn!(position, "store.tail.fell_behind"),
+            Reading::Hole => {
+                tracing::error!(position, "store.tail.hole");
+                self.cache.metrics.holes.add(1);
+            }
+        }
+        self.cache.metrics.resyncs.add(1);
+        Ok(Some(Load::Again))
+    }
+
+    async fn begin_epoch(&self, found: &Identity) -> Result<Load, BackendError> {
+        let known = self.cache.position().revision;
+        let same = *self.cache.identity() == *found;
+        tracing::error!(known, same_identity = same, "store.tail.history_lost");
+        self.cache.void();
+        let head = limited(READ_LIMIT, self.backend.head()).await?;
+        if same || head.revision <= known {
+            limited(READ_LIMIT, self.backend.begin_epoch(found, known)).await?;
+        }
+        self.cache.metrics.losses.add(1);
+        self.cache.metrics.resyncs.add(1);
+        Ok(Load::NewEra)
+    }
+
+    async fn load(&self, load: Load) -> Result<Option<Load>, BackendError> {
+        let asked = Instant::now();
+        let loaded = limited(LOAD_LIMIT, self.backend.load(self.cache.kinds())).await?;
+        let end = loaded.head.revision;
+        let same = *self.cache.identity() == loaded.head.identity && end >= self.cache.position().revision;
+        if load == Load::Again && !same {
+            return self.begin_epoch(&loaded.head.identity).await.map(Some);
+        }
+        let prefill = Revision::try_from(self.settings.prefill).unwrap_or(Revision::MAX);
+        let floor = loaded.head.oldest.max(end.saturating_sub(prefill));
+        let recent = self.recent(floor, end, &loaded.head.identity).await?;
+        // Compaction may have moved on meanwhile; what is contiguous up to the end is kept.
+        let floor = recent.first().map_or(end, |row| row.change.revision - 1);
+        self.cache.replace(loaded, recent, floor, load == Load::NewEra);
+        self.tail.answered(asked);
+        Ok(None)
+    }
+
+    /// Rows after `floor` up to `end`: a contiguous stretch that ends there, possibly shorter.
+    async fn recent(
+        &self,
+        floor: Revision,
+        end: Revision,
+        identity: &Identity,
+    ) -> Result<Vec<LogRow>, BackendError> {
+        let mut rows: Vec<LogRow> = Vec::new();
+        let mut after = floor;
+        while after < end {
+            let read = limited(READ_LIMIT, self.backend.changes(after, STRETCH)).await?;
+            if read.head.identity != *identity {
+                return Err(BackendError::Unavailable("the database changed during the load".into()));
+            }
+            if read.head.oldest > after {
+                rows.clear();
+            }
+            rows.extend(read.rows.into_iter().filter(|row| row.change.revision <= end));
+            let Some(last) = rows.last() else { break };
+            after = last.change.revision;
+        }
+        let contiguous = rows.first().is_none_or(|first| {
+            rows.iter().zip(first.change.revision..).all(|(row, next)| row.change.revision == next)
+                && after == end
+        });
+        if !contiguous {
+            self.cache.metrics.holes.add(1);
+            rows.clear();
+        }
+        Ok(rows)
+    }
+
+    async fn read_on(&self) -> Result<Reading, BackendError> {
+        loop {
+            let position = self.cache.position();
+            let asked = Instant::now();
+            let read = limited(READ_LIMIT, self.backend.changes(position.revision, STRETCH)).await?;
+            if let Some(found) = self.lost(&position, &read) {
+                return Ok(Reading::Lost(found));
+            }
+            self.cache.heard_oldest(read.head.oldest);
+            if read.head.oldest > position.revision {
+                return Ok(Reading::FellBehind);
+            }
+            self.cache.metrics.tail_rows.add(read.rows.len() as u64);
+            let full = read.rows.len() >= STRETCH;
+            if self.cache.apply(&read.rows).is_err() {
+                return Ok(Reading::Hole);
+            }
+            self.tail.answered(asked);
+            if !full {
+                return Ok(Reading::Current);
+            }
+        }
+    }
+
+    /// The identity found, if the log is not the one that the cache was built from.
+    fn lost(&self, position: &Position, read: &Changes) -> Option<Identity> {
+        let same_row = match (position.fingerprint, read.anchor) {
+            (Some(known), Some(found)) => known == found,
+            (Some(_), None) => read.head.oldest >= position.revision,
+            (None, _) => true,
+        };
+        let same = *self.cache.identity() == read.head.identity
+            && read.head.revision >= position.revision
+            && same_row;
+        (!same).then(|| read.head.identity.clone())
+    }
+}
+
+async fn limited<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, BackendError> {
+    timeout(limit, answer).await.unwrap_or_else(|_| Err(BackendError::Unavailable("no answer".into())))
+}
+
+/// Between 0.8 and 1.2 times the duration, so that processes started together do not ask together.
+fn jittered(duration: Duration) -> Duration {
+    let random = uuid::Uuid::new_v4().as_u128() % 1000;
+    duration.mul_f64(0.8 + 0.0004 * random as f64)
+}
