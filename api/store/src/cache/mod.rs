@@ -169,8 +169,10 @@ impl Cache {
     /// Resolves with the first progress that satisfies the condition.
     pub async fn until(&self, condition: impl Fn(&Progress) -> bool) -> Progress {
         let mut progress = self.progress.subscribe();
-        match progress.wait_for(condition).await {
-            Ok(found) => *found,
+        // The guard that `wait_for` returns must not live across another await: futures have to be `Send`.
+        let found = progress.wait_for(condition).await.map(|found| *found);
+        match found {
+            Ok(found) => found,
             // The sender lives in `self`, which outlives this call.
             Err(_) => std::future::pending().await,
         }
