@@ -4,13 +4,21 @@
 //! Nothing in here knows about tokio, SQL or HTTP. Everything that the API, the loops and the node gate
 //! must agree on lives here, so that a rule of the API has one place.
 
+pub mod admit;
+pub mod decode;
 pub mod kind;
 pub mod kinds;
+pub mod metadata;
+pub mod names;
 pub mod object;
+pub mod path;
 pub mod quantity;
 pub mod registry;
+pub mod schema;
 pub mod status;
 pub mod time;
+pub mod values;
+pub mod yaml;
 
 pub use kind::{Key, Kind};
 pub use object::Object;

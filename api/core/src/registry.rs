@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::kind::Kind;
 use crate::kinds;
 use crate::object::Object;
+use crate::schema::Schema;
 use crate::status::Cause;
 
 /// What the generic code needs to know of one kind.
@@ -20,6 +21,7 @@ pub struct KindSpec {
     pub categories: &'static [&'static str],
     /// How many past versions of an object are kept; `None` keeps no bodies.
     pub history: Option<u32>,
+    pub(crate) schema: fn() -> &'static Schema,
     /// Runs on the raw document before the declared defaults. May meet any JSON.
     pub defaults: fn(&mut Map<String, Value>),
     /// Rules of one object alone that the schema cannot say: every violation, in the order of the fields.
@@ -90,11 +92,17 @@ const DEFAULT_HISTORY: u32 = 10;
 
 impl KindSpec {
     /// An entry with nothing special about it.
-    pub(crate) const fn base(kind: Kind, singular: &'static str, list_kind: &'static str) -> KindSpec {
+    pub(crate) const fn base(
+        kind: Kind,
+        singular: &'static str,
+        list_kind: &'static str,
+        schema: fn() -> &'static Schema,
+    ) -> KindSpec {
         KindSpec {
             kind,
             list_kind,
             singular,
+            schema,
             short_names: &[],
             categories: &[],
             history: Some(DEFAULT_HISTORY),
@@ -104,6 +112,16 @@ impl KindSpec {
             facts: |_| Facts::default(),
             references: |_| Vec::new(),
         }
+    }
+
+    /// What documents of the kind may look like.
+    pub fn schema(&self) -> &'static Schema {
+        (self.schema)()
+    }
+
+    /// One or two sentences about the kind.
+    pub fn description(&self) -> &'static str {
+        &self.schema().description
     }
 
     pub fn plural(&self) -> &'static str {

@@ -1,11 +1,14 @@
 //! Namespace: a room for objects, and the block of user ids that its workloads run under.
 
+use std::sync::LazyLock;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::meta::ObjectMeta;
 use crate::kind::Kind;
 use crate::registry::KindSpec;
+use crate::schema::{self, Schema};
 
 /// Annotation with the block of user ids, `<first>/<count>`.
 pub const UID_RANGE_ANNOTATION: &str = "horchestra.io/uid-range";
@@ -19,5 +22,12 @@ pub struct Namespace {
     pub metadata: ObjectMeta,
 }
 
-pub(crate) static SPEC: KindSpec =
-    KindSpec { short_names: &["ns"], ..KindSpec::base(Kind::Namespace, "namespace", "NamespaceList") };
+fn schema() -> &'static Schema {
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(schema::derive::<Namespace>);
+    &SCHEMA
+}
+
+pub(crate) static SPEC: KindSpec = KindSpec {
+    short_names: &["ns"],
+    ..KindSpec::base(Kind::Namespace, "namespace", "NamespaceList", schema)
+};

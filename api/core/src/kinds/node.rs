@@ -1,5 +1,7 @@
 //! Node: a machine that runs workloads, as its agent reports it and as operators label it.
 
+use std::sync::LazyLock;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -11,6 +13,7 @@ use crate::kind::Kind;
 use crate::object::Object;
 use crate::quantity::Quantity;
 use crate::registry::{Facts, KindSpec, Selectable};
+use crate::schema::{self, Schema};
 use crate::time::Time;
 
 /// Labels under this prefix are derived from the node's report, never written by operators.
@@ -94,6 +97,7 @@ pub struct NodeStatus {
 /// Amounts of CPU and memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-numeric-guard" = true))]
 pub struct ResourceList {
     /// Processor cores: `2`, or `250m` for a quarter of one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,6 +174,11 @@ fn facts(object: &Object) -> Facts {
     }
 }
 
+fn schema() -> &'static Schema {
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(schema::derive::<Node>);
+    &SCHEMA
+}
+
 pub(crate) static SPEC: KindSpec = KindSpec {
     selectable: &[Selectable {
         field: "spec.unschedulable",
@@ -177,5 +186,5 @@ pub(crate) static SPEC: KindSpec = KindSpec {
         absent: "false",
     }],
     facts,
-    ..KindSpec::base(Kind::Node, "node", "NodeList")
+    ..KindSpec::base(Kind::Node, "node", "NodeList", schema)
 };

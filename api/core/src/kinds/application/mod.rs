@@ -2,6 +2,7 @@
 
 mod placement;
 mod rules;
+mod validate;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use placement::*;
+pub use validate::{MAX_ENV, MAX_VOLUMES, exec_faults, violations};
 pub use volumes::*;
 
 use super::meta::{Condition, ConditionStatus, ObjectMeta, condition};

@@ -1,9 +1,37 @@
 //! The registry entry of Application.
 
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use super::validate::application_violations;
 use super::{Application, VolumeType};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::registry::{Facts, KindSpec, Reference, Selectable};
+use crate::schema::{self, Schema};
+
+/// Completes a spec (of an Application or of a component of a set) before the declared defaults: a
+/// lifecycle to fill in, and no empty texts in volumes, which node agents cannot read.
+pub(crate) fn spec_defaults(spec: &mut Map<String, Value>) {
+    spec.entry("lifecycle").or_insert_with(|| Value::Object(Map::new()));
+    let mounts = spec.get_mut("volumes").and_then(Value::as_array_mut);
+    for mount in mounts.into_iter().flatten() {
+        if let Some(volume) = mount.get_mut("volume").and_then(Value::as_object_mut) {
+            for member in ["name", "audience"] {
+                if volume.get(member).and_then(Value::as_str) == Some("") {
+                    volume.remove(member);
+                }
+            }
+        }
+    }
+}
+
+fn defaults(object: &mut Map<String, Value>) {
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec_defaults(spec);
+    }
+}
 
 fn facts(object: &Object) -> Facts {
     let Ok(application) = object.read::<Application>() else { return Facts::default() };
@@ -42,6 +70,11 @@ fn references(object: &Object) -> Vec<Reference> {
     references
 }
 
+fn schema() -> &'static Schema {
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(schema::derive::<Application>);
+    &SCHEMA
+}
+
 pub(crate) static SPEC: KindSpec = KindSpec {
     short_names: &["app", "apps"],
     categories: &["all"],
@@ -49,7 +82,9 @@ pub(crate) static SPEC: KindSpec = KindSpec {
         Selectable { field: "spec.placement.nodeName", path: &["spec", "placement", "nodeName"], absent: "" },
         Selectable { field: "status.phase", path: &["status", "phase"], absent: "" },
     ],
+    defaults,
+    validate: application_violations,
     facts,
     references,
-    ..KindSpec::base(Kind::Application, "application", "ApplicationList")
+    ..KindSpec::base(Kind::Application, "application", "ApplicationList", schema)
 };

@@ -26,6 +26,7 @@ pub struct VolumeMount {
 /// What is mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-numeric-guard" = true))]
 pub struct Volume {
     /// `pv`: a PersistentVolume, made when it is missing. `tmpfs`: memory, empty at every start. `secret`:
     /// the keys of a Secret as files. `token`: a token that proves the workload's identity.
