@@ -1,1 +1,24 @@
 //! Node sessions: desired state down, status up.
+//!
+//! A gateway ends the streams of nodes. For each it holds a session that the database knows as the node's only
+//! live one ([`session`]); down the stream goes what the node is to run ([`desired`]); up come heartbeats
+//! ([`beats`]), what the node says of itself ([`node_status`]) and of its workloads ([`app_status`]), and
+//! pieces of logs that somebody reads ([`logs`], [`relay`]). Whether a gateway may act at all is a matter of
+//! its term ([`term`]). Any number of gateways work beside each other and know nothing of each other but what
+//! is in the database: killing one costs its nodes one reconnect.
+
+pub mod app_status;
+pub mod args;
+pub mod beats;
+pub mod desired;
+pub mod front;
+pub mod gate;
+pub mod logs;
+pub mod metrics;
+pub mod node_status;
+pub mod relay;
+pub mod run;
+pub mod session;
+pub mod settings;
+pub mod term;
+pub mod transport;

@@ -1,1 +1,16 @@
-fn main() {}
+//! `horchestra-nodegate`: see the library.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use horchestra_nodegate::args::Args;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> anyhow::Result<ExitCode> {
+    horchestra_runtime::crypto::install()?;
+    let args = Args::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(horchestra_nodegate::run::run(args))
+}

@@ -1,0 +1,126 @@
+//! What a node says about an Application, reduced to what is believed.
+//!
+//! A report is about an Application that is pinned to the reporting node and that this very session has
+//! pushed to it; anything else is dropped, silently where it is ordinary (the object is gone) and with a
+//! warning where it is not (another node's Application). Of what remains, numbers are held to what can be:
+//! the node cannot have seen a generation that does not exist yet, and within a session it does not go back
+//! to an earlier one; a retry count never goes down within a generation. The end of a workload is believed
+//! only of an object that is being deleted and that the node was told to end.
+//!
+//! A job that "failed" without an exit code, a finish time or a single attempt is what an agent reports
+//! that cannot see its workloads; storing it would finish the job for good. It is dropped.
+
+use horchestra_core::kinds::application::Application;
+use horchestra_proto::node::v1::AppStatus;
+use horchestra_service::ApplicationReport;
+use horchestra_store::Entry;
+use jiff::Timestamp;
+
+use crate::session::pass::without_evidence;
+use crate::session::sent::SentAs;
+
+/// Longest message that is kept, in bytes.
+const MESSAGE_LIMIT: usize = 1024;
+
+/// What to do about a report.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Store this.
+    Store(ApplicationReport),
+    /// The node holds nothing of it any more: let go. The report is what is stored if others hold it.
+    Release(ApplicationReport),
+    /// Nothing is to be done about it.
+    Drop(Why),
+}
+
+/// Why a report is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Why {
+    /// It is not about what this session pushed under that name.
+    NotSent,
+    /// The Application is not pinned to the reporter.
+    NotPinnedHere,
+    /// It says that the workload ends or has ended, which the node was not told to do.
+    NotDeleting,
+    /// The phase is not one that means anything here.
+    UnknownPhase,
+    /// A failure without a trace of a run.
+    NoEvidence,
+    /// The stored object cannot be read.
+    Unreadable,
+}
+
+impl Why {
+    /// Whether somebody should hear of it.
+    pub fn is_suspicious(self) -> bool {
+        self != Why::NotSent
+    }
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Why::NotSent => "not_sent",
+            Why::NotPinnedHere => "not_pinned_here",
+            Why::NotDeleting => "not_deleting",
+            Why::UnknownPhase => "unknown_phase",
+            Why::NoEvidence => "no_evidence",
+            Why::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// Judges a report of `node` about the stored `entry`, of which this session has sent `sent`.
+pub fn judge(node: &str, entry: &Entry, sent: Option<SentAs>, report: &AppStatus) -> Verdict {
+    if entry.columns.node.as_deref() != Some(node) {
+        return Verdict::Drop(Why::NotPinnedHere);
+    }
+    let Some(sent) = sent.filter(|sent| sent.uid == entry.uid) else {
+        return Verdict::Drop(Why::NotSent);
+    };
+    let Ok(application) = entry.typed::<Application>() else {
+        return Verdict::Drop(Why::Unreadable);
+    };
+    let known = match report.phase.as_str() {
+        "Pending" | "Running" | "Succeeded" | "Failed" | "Terminating" | "Terminated" => true,
+        "Frozen" => application.spec.frozen,
+        _ => false,
+    };
+    if !known {
+        return Verdict::Drop(Why::UnknownPhase);
+    }
+    let ending = matches!(report.phase.as_str(), "Terminating" | "Terminated");
+    if ending && !(entry.deleting && sent.deleting) {
+        return Verdict::Drop(Why::NotDeleting);
+    }
+    if report.phase == "Failed" && application.is_job() && without_evidence(report) {
+        return Verdict::Drop(Why::NoEvidence);
+    }
+    let observed = report.observed_generation.max(sent.highest_observed).clamp(0, entry.generation);
+    let stored = &application.status;
+    let mut attempts = report.attempts.max(0);
+    if stored.observed_generation == observed {
+        attempts = attempts.max(stored.attempts.unwrap_or(0));
+    }
+    let clean = ApplicationReport {
+        phase: report.phase.clone(),
+        message: cut(&report.message),
+        observed_generation: observed,
+        // An address is only ever one that was leased to the Application, and none are.
+        address: None,
+        exit_code: Some(report.exit_code),
+        finished_at: finished_at(report.finished_at_unix_nano),
+        attempts,
+    };
+    if report.phase == "Terminated" { Verdict::Release(clean) } else { Verdict::Store(clean) }
+}
+
+fn finished_at(unix_nano: i64) -> Option<Timestamp> {
+    (unix_nano > 0).then(|| Timestamp::from_nanosecond(i128::from(unix_nano)).ok()).flatten()
+}
+
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(MESSAGE_LIMIT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].replace('\0', "")
+}

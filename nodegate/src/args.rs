@@ -1,0 +1,121 @@
+//! Arguments of `horchestra-nodegate`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Parser;
+use horchestra_runtime::args::{
+    DatabaseArgs, InternalArgs, MetricsArgs, PeerArgs, ShutdownArgs, TelemetryArgs, TlsArgs, duration,
+};
+
+use crate::settings::{SHORTEST_STALE, Settings};
+
+/// Serves the sessions of nodes: sends them what they are to run, and takes in what they report.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "horchestra-nodegate", version)]
+pub struct Args {
+    /// Listener for nodes
+    #[arg(long, default_value = "127.0.0.1:8444", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+
+    #[command(flatten)]
+    pub tls: TlsArgs,
+
+    #[command(flatten)]
+    pub internal: InternalArgs<9444>,
+
+    #[command(flatten)]
+    pub peer: PeerArgs,
+
+    /// host:port under which API replicas reach the internal listener; absent: its own address
+    #[arg(long, value_name = "HOST:PORT")]
+    pub internal_advertise: Option<String>,
+
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+
+    #[command(flatten)]
+    pub metrics: MetricsArgs<9454>,
+
+    /// Silence after which a node counts as not ready; a silent session may be taken over after this time, but
+    /// not before 60s
+    #[arg(long, default_value = "45s", value_parser = duration, value_name = "DURATION")]
+    pub node_ready_timeout: Duration,
+
+    /// How often a node is sent its desired state again though nothing changed; 0 = never
+    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    pub resend_interval: Duration,
+
+    /// Logs that may be read through this gateway at the same time
+    #[arg(long, default_value_t = 256, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub log_streams: u32,
+
+    /// TLS handshakes, and session claims, per second
+    #[arg(long, default_value_t = 500, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub accept_rate: u32,
+
+    /// Over how long, at most, sessions are sent to other gateways on shutdown
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
+    pub drain_over: Duration,
+
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
+
+    #[command(flatten)]
+    pub shutdown: ShutdownArgs,
+}
+
+impl Args {
+    /// What the gateway runs by; `internal` is where the internal listener turned out to listen.
+    pub fn settings(&self, internal: SocketAddr) -> Settings {
+        Settings {
+            internal_address: self.internal_advertise.clone().unwrap_or_else(|| internal.to_string()),
+            stale_after: self.node_ready_timeout.max(SHORTEST_STALE),
+            resend_every: (!self.resend_interval.is_zero()).then_some(self.resend_interval),
+            log_streams: self.log_streams as usize,
+            accepts_per_second: self.accept_rate,
+            claims_per_second: self.accept_rate,
+            // What has not left by the end of the shutdown is cut off.
+            drain_over: self.drain_over.min(self.shutdown.shutdown_timeout / 2),
+            ..Settings::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(extra: &[&str]) -> Args {
+        let base = ["test", "--database-url=x", "--tls-cert=c", "--tls-key=k", "--tls-ca=a"];
+        let peer = ["--peer-cert=c", "--peer-key=k", "--peer-ca=a"];
+        Args::try_parse_from(base.iter().chain(&peer).chain(extra)).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn sessions_are_never_taken_over_within_a_minute() {
+        for (timeout, stale) in [("45s", 60), ("1s", 60), ("2m", 120)] {
+            let timeout = format!("--node-ready-timeout={timeout}");
+            let settings = args(&[&timeout]).settings(([127, 0, 0, 1], 9444).into());
+            assert_eq!(settings.stale_after, Duration::from_secs(stale));
+        }
+    }
+
+    #[test]
+    fn defaults() {
+        let args = args(&[]);
+        assert_eq!(args.listen.to_string(), "127.0.0.1:8444");
+        let settings = args.settings(([127, 0, 0, 1], 7).into());
+        assert_eq!(settings.internal_address, "127.0.0.1:7");
+        assert_eq!(settings.resend_every, Some(Duration::from_secs(300)));
+        assert_eq!(settings.log_streams, 256);
+    }
+
+    #[test]
+    fn resending_can_be_turned_off_and_the_address_advertised() {
+        let args = args(&["--resend-interval=0", "--internal-advertise=gate-1.internal:9444"]);
+        let settings = args.settings(([0, 0, 0, 0], 9444).into());
+        assert_eq!(settings.resend_every, None);
+        assert_eq!(settings.internal_address, "gate-1.internal:9444");
+    }
+}

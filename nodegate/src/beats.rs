@@ -1,0 +1,139 @@
+//! Telling the database who is alive.
+//!
+//! Two things are told, each for all sessions of this process in one statement: heartbeats (what readiness
+//! is judged by; only a report that made sense counts) and sessions that were heard of (what keeps others
+//! from taking a node over; any message counts). The answer to the second names the sessions that are no
+//! longer ours; those end. A session whose node is silent is not told of, so it is looked up instead.
+//! Sessions that could not be given up when they ended are given up here later.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use horchestra_store::store::{Heartbeat, SessionGrant};
+use parking_lot::Mutex;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::gate::Gate;
+use crate::node_status::NodeReport;
+use crate::session::Session;
+
+/// Heartbeats that wait to be recorded, and sessions that wait to be given up.
+#[derive(Default)]
+pub struct Beats {
+    waiting: Mutex<HashMap<String, (SessionGrant, Heartbeat)>>,
+    releases: Mutex<Vec<(String, SessionGrant)>>,
+}
+
+impl Beats {
+    /// Notes a heartbeat; a later one of the same node replaces it.
+    pub fn beat(&self, session: &Session, report: &NodeReport) {
+        let heartbeat = Heartbeat {
+            node: session.node.clone(),
+            allocated_cpu: report.allocated_cpu,
+            allocated_memory: report.allocated_memory,
+        };
+        self.waiting.lock().insert(session.node.clone(), (session.grant.clone(), heartbeat));
+    }
+}
+
+impl Gate {
+    /// Gives up the row of a session that has ended; later, if it cannot be done now.
+    pub async fn release(&self, node: &str, grant: &SessionGrant) {
+        if let Err(error) = self.store.release_session(node, grant).await {
+            tracing::debug!(%node, %error, "a session is given up later");
+            self.beats.releases.lock().push((node.to_owned(), grant.clone()));
+        }
+    }
+}
+
+/// Records heartbeats and touches sessions until `stop`.
+pub async fn run(gate: Arc<Gate>, stop: CancellationToken) {
+    let mut beat = interval(gate.settings.beat_every);
+    let mut touch = interval(gate.settings.touch_every);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    touch.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = beat.tick() => record(&gate).await,
+            _ = touch.tick() => {
+                if gate.term.in_force() {
+                    touch_sessions(&gate).await;
+                    look_up_silent(&gate).await;
+                    release_late(&gate).await;
+                }
+            }
+        }
+    }
+}
+
+/// Records the heartbeats that wait. While the gateway is suspended they go on waiting.
+async fn record(gate: &Gate) {
+    if !gate.term.in_force() {
+        return;
+    }
+    let taken = std::mem::take(&mut *gate.beats.waiting.lock());
+    // Of a session that has ended or was taken over nothing is recorded any more.
+    let (grants, beats): (Vec<SessionGrant>, Vec<Heartbeat>) = taken
+        .into_values()
+        .filter(|(grant, heartbeat)| {
+            gate.sessions.get(&heartbeat.node).is_some_and(|session| session.grant == *grant)
+        })
+        .unzip();
+    if beats.is_empty() {
+        return;
+    }
+    match gate.store.record_heartbeats(&beats).await {
+        Ok(()) => {
+            gate.metrics.heartbeats.inc_by(beats.len() as u64);
+        }
+        Err(error) => {
+            tracing::debug!(%error, "heartbeats could not be recorded");
+            let mut waiting = gate.beats.waiting.lock();
+            for (grant, heartbeat) in grants.into_iter().zip(beats) {
+                waiting.entry(heartbeat.node.clone()).or_insert((grant, heartbeat));
+            }
+        }
+    }
+}
+
+async fn touch_sessions(gate: &Gate) {
+    let heard: Vec<Arc<Session>> =
+        gate.sessions.all().into_iter().filter(|session| session.take_touch()).collect();
+    if heard.is_empty() {
+        return;
+    }
+    let named: Vec<(String, SessionGrant)> =
+        heard.iter().map(|session| (session.node.clone(), session.grant.clone())).collect();
+    match gate.store.touch_sessions(gate.id, &named).await {
+        Ok(lost) => {
+            for session in heard.iter().filter(|session| lost.contains(&session.node)) {
+                session.lost();
+            }
+        }
+        Err(error) => {
+            tracing::debug!(%error, "sessions could not be touched");
+            heard.iter().for_each(|session| session.untake_touch());
+        }
+    }
+}
+
+/// Nodes that have been silent for long may have been taken over without our hearing of it.
+async fn look_up_silent(gate: &Gate) {
+    let silent = gate.sessions.all().into_iter();
+    for session in silent.filter(|session| session.silent_for() >= gate.settings.stale_after / 2) {
+        match gate.store.session_of(&session.node).await {
+            Ok(Some(row)) if row.grant == session.grant => {}
+            Ok(_) => session.lost(),
+            Err(_) => return,
+        }
+    }
+}
+
+async fn release_late(gate: &Gate) {
+    let late = std::mem::take(&mut *gate.beats.releases.lock());
+    for (node, grant) in late {
+        gate.release(&node, &grant).await;
+    }
+}

@@ -1,0 +1,85 @@
+//! Keeps the index current, one feed for all sessions of this process.
+//!
+//! The store's watchers deliver every change exactly once and in order, and say when they cannot; then the
+//! index is loaded anew and every session looks at its node again. Until an index was loaded nothing is
+//! pushed to anybody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use horchestra_core::kind::Kind;
+use horchestra_store::{ReadError, WatchEnd};
+use tokio_util::sync::CancellationToken;
+
+use super::index::Hurry;
+use crate::gate::Gate;
+
+/// Pause before a feed that broke is started again.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("loading: {0}")]
+    Load(#[from] ReadError),
+    #[error("the change log is no longer followed")]
+    Expired,
+    #[error("the store was shut down")]
+    Closed,
+}
+
+impl From<WatchEnd> for Broken {
+    fn from(end: WatchEnd) -> Broken {
+        match end {
+            WatchEnd::Expired { .. } => Broken::Expired,
+            WatchEnd::Closed => Broken::Closed,
+        }
+    }
+}
+
+/// Follows the change log until `stop`.
+pub async fn run(gate: Arc<Gate>, stop: CancellationToken) {
+    loop {
+        let broken = tokio::select! {
+            () = stop.cancelled() => return,
+            broken = follow(&gate) => broken,
+        };
+        match broken {
+            Broken::Closed => return,
+            broken => tracing::warn!(%broken, "the feed of desired state starts again"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(AGAIN_AFTER) => {}
+        }
+    }
+}
+
+async fn follow(gate: &Gate) -> Broken {
+    let Err(broken) = try_follow(gate).await;
+    broken
+}
+
+async fn try_follow(gate: &Gate) -> Result<std::convert::Infallible, Broken> {
+    let snapshot = gate.store.fresh().await?;
+    let mut applications = gate.store.watch(Kind::Application, snapshot.revision())?;
+    let mut nodes = gate.store.watch(Kind::Node, snapshot.revision())?;
+    gate.index.load(&snapshot);
+    tracing::info!(revision = snapshot.revision(), "desired state loaded");
+    drop(snapshot);
+    for session in gate.sessions.all() {
+        session.bell.ring(Hurry::Normal);
+    }
+    loop {
+        let changes = tokio::select! {
+            changes = applications.next() => changes?,
+            changes = nodes.next() => changes?,
+        };
+        for change in changes {
+            for ring in gate.index.apply(&change) {
+                if let Some(session) = gate.sessions.get(&ring.node) {
+                    session.bell.ring(ring.hurry);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! What nodes are to run: judged, indexed by node, pushed.
+
+pub mod bell;
+pub mod feed;
+pub mod form;
+pub mod index;
+pub mod push;

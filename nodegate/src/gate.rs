@@ -1,0 +1,105 @@
+//! One gateway: what all its sessions share.
+
+use std::sync::Arc;
+
+use horchestra_runtime::{Metrics, Tasks};
+use horchestra_service::Service;
+use horchestra_store::Store;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::beats::{self, Beats};
+use crate::desired::feed;
+use crate::desired::index::Index;
+use crate::logs::LogBudget;
+use crate::metrics::{GateMetrics, Now};
+use crate::session::registry::Registry;
+use crate::settings::Settings;
+use crate::term::{self, Standing, Term};
+use crate::transport::pace::Pace;
+
+/// A gateway. Its id is random and new with every start, so nobody ever mistakes it for an earlier one.
+pub struct Gate {
+    pub id: Uuid,
+    pub settings: Arc<Settings>,
+    pub service: Service,
+    pub store: Store,
+    pub term: Term,
+    pub sessions: Registry,
+    pub index: Index,
+    pub beats: Beats,
+    pub logs: Arc<LogBudget>,
+    pub claims: Pace,
+    /// Reports that may be written at the same time.
+    pub writes: Semaphore,
+    pub metrics: GateMetrics,
+    pub tasks: Tasks,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    pub fn new(service: Service, settings: Settings, metrics: &Metrics, tasks: Tasks) -> Arc<Gate> {
+        let gate = Arc::new(Gate {
+            id: Uuid::new_v4(),
+            store: service.store().clone(),
+            service,
+            term: Term::default(),
+            sessions: Registry::default(),
+            index: Index::default(),
+            beats: Beats::default(),
+            logs: Arc::new(LogBudget::new(settings.log_streams)),
+            claims: Pace::per_second(settings.claims_per_second),
+            writes: Semaphore::new(settings.writes.max(1)),
+            metrics: GateMetrics::new(metrics),
+            tasks,
+            settings: Arc::new(settings),
+        });
+        metrics.collector(Box::new(Now(Arc::downgrade(&gate))));
+        gate
+    }
+
+    /// Starts what runs for all sessions. It ends when `stop` is cancelled, which is to happen after the
+    /// sessions have been sent away ([`Gate::drain`]).
+    pub fn start(self: &Arc<Self>, stop: &CancellationToken) {
+        self.tasks.spawn("term", term::renew(Arc::clone(self), stop.clone()));
+        self.tasks.spawn("term-supervision", term::supervise(Arc::clone(self), stop.clone()));
+        self.tasks.spawn("desired-state", feed::run(Arc::clone(self), stop.clone()));
+        self.tasks.spawn("heartbeats", beats::run(Arc::clone(self), stop.clone()));
+    }
+
+    /// Takes no new sessions and sends those that are open away, spread over time so that the other gateways
+    /// are not overrun: the fewer there are, the sooner it is done.
+    pub async fn drain(&self) {
+        self.term.drain();
+        let each = std::time::Duration::from_millis(20);
+        let over = each.saturating_mul(u32::try_from(self.sessions.len()).unwrap_or(u32::MAX));
+        term::send_away(self, over.min(self.settings.drain_over), "this gateway is shutting down").await;
+        while !self.sessions.is_empty() {
+            tokio::time::sleep(each).await;
+        }
+    }
+
+    /// Ends this gateway's term, so that what it could not give up can be claimed by others at once.
+    pub async fn retire(&self) {
+        match tokio::time::timeout(self.settings.claim_timeout, self.store.retire_gateway(self.id)).await {
+            Ok(Ok(())) => tracing::info!("the gateway has retired"),
+            _ => tracing::warn!("the gateway could not retire; its term will run out"),
+        }
+    }
+
+    /// Whether this gateway should be sent nodes; the error says what is missing.
+    pub fn readiness(&self) -> Result<(), String> {
+        match self.term.standing() {
+            Standing::Suspended => Err("the gateway's term is not in force".to_owned()),
+            Standing::Draining => Err("shutting down".to_owned()),
+            Standing::Active if !self.index.is_loaded() => Err("desired state is not loaded".to_owned()),
+            Standing::Active => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What a gateway counts.
+
+use std::sync::Weak;
+
+use horchestra_runtime::Metrics;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::gate::Gate;
+use crate::term::Standing;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Why {
+    why: &'static str,
+}
+
+/// The counters of a gateway. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct GateMetrics {
+    pub handshakes_failed: Counter,
+    pub sessions_opened: Counter,
+    pub sessions_refused: Counter,
+    pub sessions_ended: Counter,
+    pub heartbeats: Counter,
+    pub pushes: Counter,
+    pub pushes_withheld: Counter,
+    pub reports: Counter,
+    pub reports_coalesced: Counter,
+    pub reports_suppressed: Counter,
+    pub reports_written: Counter,
+    pub reports_unchanged: Counter,
+    pub reports_dropped: Family<Why, Counter>,
+    pub fenced: Counter,
+    pub samples: Counter,
+    pub logs_opened: Counter,
+    pub log_chunks_dropped: Counter,
+}
+
+impl GateMetrics {
+    pub fn new(metrics: &Metrics) -> GateMetrics {
+        GateMetrics {
+            handshakes_failed: metrics.counter("gate_handshakes_failed", "Connections without a TLS session"),
+            sessions_opened: metrics.counter("gate_sessions_opened", "Sessions opened"),
+            sessions_refused: metrics
+                .counter("gate_sessions_refused", "Sessions refused, for their caller or a live session"),
+            sessions_ended: metrics.counter("gate_sessions_ended", "Sessions ended"),
+            heartbeats: metrics.counter("gate_heartbeats", "Heartbeats recorded"),
+            pushes: metrics.counter("gate_pushes", "Desired states offered to nodes"),
+            pushes_withheld: metrics
+                .counter("gate_pushes_withheld", "Times that a desired state could not be sent"),
+            reports: metrics.counter("gate_reports", "Reports about Applications received"),
+            reports_coalesced: metrics
+                .counter("gate_reports_coalesced", "Reports replaced by newer ones before they were written"),
+            reports_suppressed: metrics
+                .counter("gate_reports_suppressed", "Reports that repeat what was written last"),
+            reports_written: metrics.counter("gate_reports_written", "Reports that changed an object"),
+            reports_unchanged: metrics
+                .counter("gate_reports_unchanged", "Reports that the object already agreed with"),
+            reports_dropped: metrics.counters("gate_reports_dropped", "Reports that were not believed"),
+            fenced: metrics.counter("gate_fenced", "Writes refused because the session had been lost"),
+            samples: metrics.counter("gate_samples", "Usage samples received"),
+            logs_opened: metrics.counter("gate_logs_opened", "Logs opened"),
+            log_chunks_dropped: metrics
+                .counter("gate_log_chunks_dropped", "Pieces of logs dropped for slow readers"),
+        }
+    }
+
+    pub fn dropped(&self, why: &'static str) {
+        self.reports_dropped.get_or_create(&Why { why }).inc();
+    }
+
+    pub fn wrote(&self, changed: bool) {
+        if changed {
+            self.reports_written.inc()
+        } else {
+            self.reports_unchanged.inc()
+        };
+    }
+}
+
+/// What is so now, looked up when it is asked for.
+#[derive(Debug)]
+pub struct Now(pub Weak<Gate>);
+
+impl Collector for Now {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some(gate) = self.0.upgrade() else { return Ok(()) };
+        let mut show = |name: &str, help: &str, value: usize| {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+        };
+        show("gate_sessions", "Open sessions", gate.sessions.len())?;
+        show("gate_log_streams", "Logs being read", gate.logs.open())?;
+        show(
+            "gate_suspended",
+            "1 while this gateway may not act",
+            usize::from(gate.term.standing() == Standing::Suspended),
+        )
+    }
+}

@@ -1,0 +1,233 @@
+//! Taking a node's reports to the database.
+//!
+//! What is already stored is not written again: an agent repeats everything with every heartbeat, so nearly
+//! all reports end here. A report equals what was last written if it says the same and nobody has touched the
+//! object since. What cannot be written now goes back into its slot unless a newer report has come, so an
+//! outage of the database costs nothing but time. Every write carries the session as a guard; the first one
+//! that is refused for it ends the session.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use horchestra_core::kind::{Key, Kind};
+use horchestra_proto::node::v1::AppStatus;
+use horchestra_service::{ApplicationReport, Caller, DoorError, Outcome, RequestContext};
+use horchestra_store::{Entry, Revision};
+use parking_lot::Mutex;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::Session;
+use super::inbox::AppName;
+use crate::app_status::{Verdict, Why, judge};
+use crate::gate::Gate;
+use crate::node_status::NodeReport;
+
+/// Pause after a report could not be written, growing up to the second.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What was last written, to tell what need not be written again.
+#[derive(Default)]
+struct Written {
+    node: Mutex<Option<(Uuid, Revision, Value)>>,
+    apps: Mutex<HashMap<AppName, (Uuid, Revision, ApplicationReport)>>,
+}
+
+/// Something could not be written now.
+struct Later;
+
+/// Writes reports until the session ends.
+pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
+    let written = Written::default();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        session.inbox.filled().await;
+        gate.term.until_in_force().await;
+        let (node, apps) = session.inbox.take();
+        let mut later = false;
+        if let Some(report) = node {
+            later |= write_node(&gate, &session, &written, report).await.is_err();
+        }
+        let (gate, session, written) = (&gate, &session, &written);
+        let refused = futures::stream::iter(apps)
+            .map(|report| write_app(gate, session, written, report))
+            .buffer_unordered(gate.settings.writes_per_session.max(1))
+            .filter(|result| futures::future::ready(result.is_err()))
+            .count()
+            .await;
+        later |= refused > 0;
+        if later {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        } else {
+            pause = FIRST_PAUSE;
+        }
+    }
+}
+
+fn context(gate: &Gate, session: &Session) -> RequestContext {
+    RequestContext::new(Caller::Node {
+        name: session.node.clone(),
+        grant: session.grant.clone(),
+        gateway: gate.id,
+    })
+}
+
+async fn write_node(
+    gate: &Gate,
+    session: &Session,
+    written: &Written,
+    report: NodeReport,
+) -> Result<(), Later> {
+    let stored = gate.store.snapshot().get(&Key::cluster(Kind::Node, session.node.as_str()));
+    if let Some(stored) = &stored
+        && let Some((uid, revision, status)) = &*written.node.lock()
+        && is_untouched(stored, *uid, *revision)
+        && *status == report.status
+    {
+        gate.metrics.reports_suppressed.inc();
+        return Ok(());
+    }
+    let permit = gate.writes.acquire().await;
+    let context = context(gate, session);
+    let outcome = if stored.is_some() {
+        match gate.service.report_node(&context, &session.node, &report.status).await {
+            // Deleted a moment ago: the node is here, so it registers again.
+            Err(DoorError::Gone | DoorError::NoNode) => {
+                gate.service.register_node(&context, &session.node, &report.status).await
+            }
+            outcome => outcome,
+        }
+    } else {
+        gate.service.register_node(&context, &session.node, &report.status).await
+    };
+    drop(permit);
+    match outcome {
+        Ok(outcome) => {
+            if stored.is_none() && outcome.changed {
+                tracing::warn!(node = %session.node, peer = %session.peer,
+                    "a new node has registered; it takes no part until it is uncordoned");
+            }
+            gate.metrics.wrote(outcome.changed);
+            *written.node.lock() = Some((outcome.entry.uid, outcome.entry.revision, report.status));
+            Ok(())
+        }
+        Err(error) => {
+            refused(gate, session, "the node's status", error, || session.inbox.put_back_node(report))
+        }
+    }
+}
+
+async fn write_app(
+    gate: &Gate,
+    session: &Session,
+    written: &Written,
+    report: AppStatus,
+) -> Result<(), Later> {
+    let name: AppName = (report.namespace.clone(), report.name.clone());
+    let key = Key::namespaced(Kind::Application, name.0.as_str(), name.1.as_str());
+    let Some(stored) = gate.store.snapshot().get(&key) else {
+        written.apps.lock().remove(&name);
+        return Ok(());
+    };
+    let (clean, release) = match judge(&session.node, &stored, session.sent.get(&name), &report) {
+        Verdict::Store(clean) => (clean, false),
+        Verdict::Release(clean) => (clean, true),
+        Verdict::Drop(why) => {
+            dropped(gate, session, &stored, why);
+            return Ok(());
+        }
+    };
+    session.sent.observe(&name, clean.observed_generation);
+    if let Some((uid, revision, before)) = written.apps.lock().get(&name)
+        && is_untouched(&stored, *uid, *revision)
+        && *before == clean
+    {
+        gate.metrics.reports_suppressed.inc();
+        return Ok(());
+    }
+    let permit = gate.writes.acquire().await;
+    let context = context(gate, session);
+    let outcome = if release {
+        release_and_report(gate, &context, &key, stored.uid, &clean).await
+    } else {
+        gate.service.report_application(&context, &key, stored.uid, clean.clone()).await
+    };
+    drop(permit);
+    match outcome {
+        Ok(outcome) => {
+            gate.metrics.wrote(outcome.changed);
+            let mut apps = written.apps.lock();
+            if outcome.erased {
+                tracing::info!(node = %session.node, application = %key, "torn down");
+                apps.remove(&name);
+            } else {
+                apps.insert(name, (outcome.entry.uid, outcome.entry.revision, clean));
+            }
+            Ok(())
+        }
+        Err(error) => {
+            refused(gate, session, "an Application's status", error, || session.inbox.put_back_app(report))
+        }
+    }
+}
+
+/// Gives up the node's hold, which erases the object if nothing else holds it; else the report is stored.
+async fn release_and_report(
+    gate: &Gate,
+    context: &RequestContext,
+    key: &Key,
+    uid: Uuid,
+    report: &ApplicationReport,
+) -> Result<Outcome, DoorError> {
+    let released = gate.service.release_teardown(context, key, uid).await?;
+    if released.erased {
+        return Ok(released);
+    }
+    gate.service.report_application(context, key, uid, report.clone()).await
+}
+
+/// Nobody has changed the object since it was at `revision`. A cache that lags behind our own write shows an
+/// older revision.
+fn is_untouched(stored: &Entry, uid: Uuid, revision: Revision) -> bool {
+    stored.uid == uid && stored.revision <= revision
+}
+
+fn dropped(gate: &Gate, session: &Session, stored: &Entry, why: Why) {
+    gate.metrics.dropped(why.text());
+    if why.is_suspicious() {
+        tracing::warn!(node = %session.node, application = %stored.key, why = why.text(),
+            pinned_to = stored.columns.node.as_deref().unwrap_or(""), "a node's report was dropped");
+    }
+}
+
+fn refused(
+    gate: &Gate,
+    session: &Session,
+    what: &str,
+    error: DoorError,
+    put_back: impl FnOnce(),
+) -> Result<(), Later> {
+    match error {
+        DoorError::Fenced => {
+            gate.metrics.fenced.inc();
+            session.lost();
+            Ok(())
+        }
+        // The object went away or became another one meanwhile: the next report will fit.
+        DoorError::Gone | DoorError::NoNode | DoorError::Changed => Ok(()),
+        DoorError::Unavailable(status) => {
+            tracing::debug!(node = %session.node, what, error = %status.message, "not written yet");
+            put_back();
+            Err(Later)
+        }
+        error => {
+            gate.metrics.dropped("refused");
+            tracing::warn!(node = %session.node, what, %error, "a node's report was refused");
+            Ok(())
+        }
+    }
+}

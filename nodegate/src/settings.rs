@@ -1,0 +1,108 @@
+//! Every time and limit of a gateway, with its default and the reason for it.
+
+use std::time::Duration;
+
+/// Shortest time without a message after which a session may be taken over.
+pub const SHORTEST_STALE: Duration = Duration::from_secs(60);
+
+/// What a gateway runs by. Tests shorten times; the binary sets a few from its arguments.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `host:port` under which API replicas reach the internal listener.
+    pub internal_address: String,
+    /// How long a gateway's claim on its sessions lasts without renewal (database clock).
+    pub term: Duration,
+    /// How often the term is renewed.
+    pub renew_every: Duration,
+    /// How long before the end of its term a gateway stops to act, whatever the clocks do.
+    pub margin: Duration,
+    /// How long a gateway that cannot reach the database keeps its streams.
+    pub give_up_after: Duration,
+    /// Over how long streams are then closed.
+    pub give_up_over: Duration,
+    /// After how long without any message a session may be taken over.
+    pub stale_after: Duration,
+    /// How often the database is told which sessions are alive.
+    pub touch_every: Duration,
+    /// How often heartbeats are recorded.
+    pub beat_every: Duration,
+    /// How often a desired state is sent again though nothing changed; `None` = never.
+    pub resend_every: Option<Duration>,
+    /// Shortest time between two pushes to one node.
+    pub push_gap: Duration,
+    /// The same, when a placement or a deletion waits.
+    pub urgent_gap: Duration,
+    /// Largest desired state that is sent, in bytes: below what agents accept, with room for framing.
+    pub push_limit: usize,
+    /// How stale this process's copy of the database may be for anything to be pushed from it.
+    pub push_staleness: Duration,
+    /// How long an agent gets to finish a pass that it does not close itself.
+    pub pass_quiet: Duration,
+    /// After how long a second pass is asked for when everything on a node looks gone.
+    pub confirm_after: Duration,
+    /// TLS handshakes per second.
+    pub accepts_per_second: u32,
+    /// Session claims per second.
+    pub claims_per_second: u32,
+    /// Longest wait for a claim.
+    pub claim_timeout: Duration,
+    /// Longest TLS handshake.
+    pub handshake_timeout: Duration,
+    /// How long a connection without a stream is kept.
+    pub idle_timeout: Duration,
+    /// How often HTTP/2 pings are sent, and how long an answer may take.
+    pub ping_every: Duration,
+    pub ping_timeout: Duration,
+    /// How long a stream that was ended may take to notice before its connection is cut.
+    pub end_grace: Duration,
+    /// Reports being written at the same time, in this process and per session.
+    pub writes: usize,
+    pub writes_per_session: usize,
+    /// Logs that may be read at the same time through this gateway.
+    pub log_streams: usize,
+    /// How long a node may take to accept a log request.
+    pub log_open_timeout: Duration,
+    /// How long the reader of a log may take nothing before it is cut off.
+    pub log_stall: Duration,
+    /// Over how long sessions are sent away on shutdown, at most.
+    pub drain_over: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        let secs = Duration::from_secs;
+        let millis = Duration::from_millis;
+        Settings {
+            internal_address: String::new(),
+            term: secs(10),
+            renew_every: secs(3),
+            margin: secs(2),
+            give_up_after: secs(25),
+            give_up_over: secs(5),
+            stale_after: SHORTEST_STALE,
+            touch_every: secs(5),
+            beat_every: secs(1),
+            resend_every: Some(secs(300)),
+            push_gap: millis(200),
+            urgent_gap: millis(50),
+            push_limit: horchestra_proto::MAX_MESSAGE_BYTES - (64 << 10),
+            push_staleness: secs(30),
+            pass_quiet: secs(2),
+            confirm_after: secs(1),
+            accepts_per_second: 500,
+            claims_per_second: 500,
+            claim_timeout: secs(5),
+            handshake_timeout: secs(10),
+            idle_timeout: secs(120),
+            ping_every: secs(15),
+            ping_timeout: secs(20),
+            end_grace: secs(10),
+            writes: 256,
+            writes_per_session: 16,
+            log_streams: 256,
+            log_open_timeout: secs(5),
+            log_stall: secs(30),
+            drain_over: secs(30),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Serving one connection after its handshake.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use horchestra_runtime::Tasks;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::interval;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tower::Service;
+
+use super::peer::Connection;
+use crate::settings::Settings;
+
+/// What every request that is not a gRPC call is answered.
+const NOT_HERE: &str = "This address serves the sessions of nodes. The API is served at another address.\n";
+
+/// Receive windows, so that a burst of reports is not throttled by the first round trips.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 2 << 20;
+/// An agent opens one stream per connection.
+const STREAMS: u32 = 64;
+const HEADERS_LIMIT: u32 = 16 << 10;
+
+/// Runs what hyper spawns for a connection in the tracked set of the process.
+#[derive(Clone)]
+struct Spawn(Tasks);
+
+impl<F> hyper::rt::Executor<F> for Spawn
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn("stream", async move {
+            future.await;
+        });
+    }
+}
+
+/// Serves gRPC over HTTP/2 until the peer leaves, the connection is cut or idle, or `stop`.
+pub async fn http2<IO, S>(
+    io: IO,
+    connection: Connection,
+    grpc: S,
+    settings: &Settings,
+    tasks: &Tasks,
+    stop: &CancellationToken,
+) where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    let in_use = Arc::clone(&connection.in_use);
+    let cut = connection.cut.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let mut grpc = grpc.clone();
+        let connection = connection.clone();
+        async move {
+            if !is_grpc(request.headers().get(header::CONTENT_TYPE)) {
+                return Ok::<_, Infallible>(misdirected());
+            }
+            request.extensions_mut().insert(connection);
+            grpc.call(request).await
+        }
+    });
+    let serving = hyper::server::conn::http2::Builder::new(Spawn(tasks.clone()))
+        .timer(TokioTimer::new())
+        .keep_alive_interval(settings.ping_every)
+        .keep_alive_timeout(settings.ping_timeout)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADERS_LIMIT)
+        .serve_connection(TokioIo::new(io), service);
+    tokio::pin!(serving);
+    let mut look = interval(settings.idle_timeout / 2);
+    look.tick().await;
+    let mut idle_looks = 0;
+    let mut leaving = false;
+    loop {
+        tokio::select! {
+            result = &mut serving => {
+                if let Err(error) = result {
+                    tracing::debug!(%error, "a connection broke");
+                }
+                return;
+            }
+            () = cut.cancelled() => return,
+            () = stop.cancelled(), if !leaving => {
+                leaving = true;
+                serving.as_mut().graceful_shutdown();
+            }
+            _ = look.tick(), if !leaving => {
+                // The service and `in_use` here; every call holds one more.
+                idle_looks = if Arc::strong_count(&in_use) <= 2 { idle_looks + 1 } else { 0 };
+                if idle_looks >= 2 {
+                    leaving = true;
+                    serving.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+/// Answers whatever is asked over HTTP/1 with where it is not, and closes.
+pub async fn http1_refusal<IO>(io: IO, settings: &Settings)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(|_: Request<Incoming>| async { Ok::<_, Infallible>(misdirected()) });
+    let serving = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(settings.handshake_timeout)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(io), service);
+    let _ = tokio::time::timeout(settings.idle_timeout, serving).await;
+}
+
+fn is_grpc(content_type: Option<&HeaderValue>) -> bool {
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+fn misdirected() -> Response<Body> {
+    let mut response = Response::new(Body::new(Full::new(Bytes::from_static(NOT_HERE.as_bytes()))));
+    *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
