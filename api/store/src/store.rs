@@ -390,3 +390,28 @@ pub struct Health {
     /// failed over with loss).
     pub losses: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use horchestra_core::kind::Key;
+
+    fn sendable<T: Send>(value: T) -> T {
+        value
+    }
+
+    /// Callers spawn tasks around these futures.
+    #[tokio::test]
+    async fn futures_can_be_sent_between_threads() {
+        let store = Store::memory();
+        sendable(store.ready()).await;
+        let snapshot = sendable(store.fresh()).await.expect("fresh");
+        assert!(snapshot.get(&Key::cluster(Kind::Node, "none")).is_none());
+        sendable(store.not_older_than(0)).await.expect("there");
+        sendable(store.exactly_at(Kind::Node, 0)).await.expect("there");
+        let mut watcher = sendable(store.watch(Kind::Node, 0)).expect("a watch");
+        drop(sendable(store.changed_since(0)));
+        drop(sendable(watcher.next()));
+        sendable(store.shutdown()).await;
+    }
+}

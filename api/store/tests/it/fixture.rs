@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::{self, Object};
 use horchestra_store::{
-    Attribution, Backend, Change, ChangeKind, Class, Columns, Draft, Edge, Entry, Guard, Index, Item, Op,
-    Revision, Store, StoreOptions, Watcher,
+    Attribution, Backend, Change, ChangeKind, Class, Columns, CommitError, Draft, Edge, Entry, Guard, Index,
+    Item, Op, Refusal, Revision, Store, StoreOptions, Watcher,
 };
 use serde_json::json;
 use tokio::time::timeout;
@@ -175,4 +175,22 @@ pub async fn changes_up_to(watcher: &mut Watcher, revision: Revision) -> Vec<Cha
 /// A change in short: what, where, at which revision, with which value.
 pub fn brief(change: &Change) -> (ChangeKind, String, Revision, String) {
     (change.kind, change.key().name.clone(), change.revision, value(&change.entry).to_owned())
+}
+
+/// An entry as one would have it of an object that is not there.
+pub fn placeholder(key: &Key) -> Entry {
+    Entry::new(draft(key, Uuid::new_v4(), "none"), 1, 1)
+}
+
+/// Commits an item that must be refused.
+pub async fn refusal(store: &Store, item: Item) -> Refusal {
+    match within(store.commit(item)).await {
+        Err(CommitError::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The name of a claim space that no other test uses.
+pub fn space(name: &str) -> String {
+    format!("test-{name}")
 }

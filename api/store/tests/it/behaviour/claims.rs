@@ -1,0 +1,110 @@
+//! Claims.
+
+use horchestra_store::{CommitError, Item, Op, Refusal, Store};
+use uuid::Uuid;
+
+use crate::fixture::*;
+
+fn claim(space: &str, value: &str, owner: Uuid, shared: bool) -> Op {
+    Op::Claim { space: space.into(), value: value.into(), owner, shared }
+}
+
+async fn takes(store: &Store, op: Op) -> bool {
+    match within(store.commit(item(vec![op]))).await {
+        Ok(done) => {
+            assert_eq!(done.revisions, [0]);
+            true
+        }
+        Err(CommitError::Refused(Refusal::ClaimTaken { .. })) => false,
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+async fn held(store: &Store, space: &str) -> Vec<(String, Uuid, bool)> {
+    let rows = within(store.claims(space)).await.expect("claims");
+    rows.into_iter().map(|row| (row.value, row.owner, row.shared)).collect()
+}
+
+pub async fn a_value_has_one_owner(world: &World) {
+    let store = world.store().await;
+    let base = store.snapshot().revision();
+    let space = space("ip");
+    let (a, b) = (Uuid::new_v4(), Uuid::new_v4());
+    assert!(takes(&store, claim(&space, "1", a, false)).await);
+    assert!(takes(&store, claim(&space, "1", a, false)).await, "again by its owner");
+    assert!(!takes(&store, claim(&space, "1", b, false)).await);
+    assert!(!takes(&store, claim(&space, "1", b, true)).await, "not even shared");
+    assert!(takes(&store, claim(&space, "2", b, false)).await);
+    assert!(takes(&store, claim(&format!("{space}-other"), "1", b, false)).await, "another space");
+    assert_eq!(held(&store, &space).await, [("1".into(), a, false), ("2".into(), b, false)]);
+    assert_eq!(within(store.fresh()).await.expect("fresh").revision(), base, "claims take no revision");
+}
+
+pub async fn shared_claims_go_together(world: &World) {
+    let store = world.store().await;
+    let space = space("uid");
+    let (a, b) = (Uuid::new_v4(), Uuid::new_v4());
+    assert!(takes(&store, claim(&space, "1", a, true)).await);
+    assert!(takes(&store, claim(&space, "1", b, true)).await);
+    assert!(!takes(&store, claim(&space, "1", Uuid::new_v4(), false)).await);
+    assert!(!takes(&store, claim(&space, "1", a, false)).await, "exclusive for one of two holders");
+    assert!(takes(&store, Op::Release { space: space.clone(), owner: b }).await);
+    assert!(takes(&store, claim(&space, "1", a, false)).await, "exclusive for the last");
+    assert!(!takes(&store, claim(&space, "1", b, true)).await);
+    assert!(takes(&store, claim(&space, "1", a, true)).await, "and shared again");
+    assert!(takes(&store, claim(&space, "1", b, true)).await);
+}
+
+pub async fn deletion_and_release_give_back(world: &World) {
+    let store = world.store().await;
+    let (ips, ports) = (space("ip"), space("port"));
+    let made = created(&store, &app("web"), "1").await;
+    let other = Uuid::new_v4();
+    for (space, value) in [(&ips, "1"), (&ips, "2"), (&ports, "80")] {
+        assert!(takes(&store, claim(space, value, made.uid, true)).await);
+        assert!(takes(&store, claim(space, value, other, true)).await);
+    }
+    assert!(takes(&store, Op::Release { space: ips.clone(), owner: made.uid }).await);
+    assert!(takes(&store, Op::Release { space: ips.clone(), owner: made.uid }).await, "nothing held is fine");
+    assert_eq!(held(&store, &ips).await, [("1".into(), other, true), ("2".into(), other, true)]);
+    assert_eq!(held(&store, &ports).await.len(), 2, "another space is not touched");
+    put(&store, delete(&made)).await;
+    assert_eq!(held(&store, &ports).await, [("80".into(), other, true)]);
+}
+
+pub async fn claims_of_one_batch_see_each_other(world: &World) {
+    let backend = world.backend().await;
+    let store = world.store().await;
+    let space = space("ip");
+    let [a, b, c] = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
+    let old = created(&store, &app("old"), "1").await;
+    assert!(takes(&store, claim(&space, "9", old.uid, false)).await);
+    let with = |name: &str, ops: Vec<Op>| {
+        let mut all = vec![create(&app(name), "1")];
+        all.extend(ops);
+        item(all)
+    };
+    let release = |owner| Op::Release { space: space.clone(), owner };
+    let batch: [(&str, Item, bool); 9] = [
+        ("free", with("a", vec![claim(&space, "1", a, false)]), true),
+        ("taken just now", with("b", vec![claim(&space, "1", b, false)]), false),
+        ("another value", with("c", vec![claim(&space, "2", b, false)]), true),
+        ("given back", item(vec![release(a)]), true),
+        ("taken after that", with("d", vec![claim(&space, "1", c, false)]), true),
+        ("still held by what lives", with("e", vec![claim(&space, "9", a, false)]), false),
+        ("its owner goes", item(vec![delete(&old)]), true),
+        ("free with its owner gone", with("f", vec![claim(&space, "9", a, false)]), true),
+        (
+            "all or nothing",
+            with("g", vec![claim(&space, "3", b, false), claim(&space, "1", b, false)]),
+            false,
+        ),
+    ];
+    let items: Vec<Item> = batch.iter().map(|(_, item, _)| item.clone()).collect();
+    let done = within(backend.commit(&items, Uuid::new_v4())).await.expect("answered");
+    for ((what, _, expected), result) in batch.iter().zip(&done.items) {
+        assert_eq!(result.is_ok(), *expected, "{what}: {result:?}");
+    }
+    let expected = [("1".into(), c, false), ("2".into(), b, false), ("9".into(), a, false)];
+    assert_eq!(held(&store, &space).await, expected);
+}

@@ -1,0 +1,128 @@
+//! Leases, gateways, sessions and heartbeats.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use horchestra_store::{Heartbeat, SessionClaim, SessionGrant};
+use uuid::Uuid;
+
+use crate::fixture::*;
+
+const LONG: Duration = Duration::from_secs(600);
+
+pub async fn a_lease_has_one_holder_and_its_epoch_counts_holders(world: &World) {
+    let store = world.store().await;
+    let (a, b) = (Uuid::new_v4(), Uuid::new_v4());
+    let name = format!("lease-{}", Uuid::new_v4());
+    let acquire =
+        async |holder, ttl| within(store.acquire_lease(&name, holder, ttl)).await.expect("answered");
+    let first = acquire(a, LONG).await.expect("free");
+    assert_eq!((first.holder, first.name.as_str()), (a, name.as_str()));
+    assert_eq!(acquire(b, LONG).await, None);
+    assert_eq!(acquire(a, LONG).await.as_ref(), Some(&first), "its holder keeps the epoch");
+    assert!(within(store.renew_lease(&first, LONG)).await.expect("answered"));
+
+    // A term of no length has ended at once.
+    assert!(within(store.renew_lease(&first, Duration::ZERO)).await.expect("answered"));
+    let second = acquire(b, LONG).await.expect("the term has ended");
+    assert_eq!(second.epoch, first.epoch + 1);
+    assert!(!within(store.renew_lease(&first, LONG)).await.expect("answered"), "lost");
+    within(store.release_lease(&first)).await.expect("answered");
+    assert_eq!(acquire(a, LONG).await, None, "who lost it cannot release it");
+    within(store.release_lease(&second)).await.expect("answered");
+    assert!(!within(store.renew_lease(&second, LONG)).await.expect("answered"), "released");
+    let third = acquire(b, LONG).await.expect("free");
+    assert!(third.epoch > second.epoch);
+}
+
+pub async fn one_of_two_processes_gets_the_lease(world: &World) {
+    let stores = [world.store().await, world.store().await];
+    for round in 0..20 {
+        let name = format!("lease-{round}-{}", Uuid::new_v4());
+        let attempts = (0..8).map(|n| {
+            let (store, name) = (&stores[n % 2], &name);
+            async move { store.acquire_lease(name, Uuid::new_v4(), LONG).await.expect("answered") }
+        });
+        let leases: Vec<_> = within(join_all(attempts)).await.into_iter().flatten().collect();
+        assert_eq!(leases.len(), 1);
+    }
+}
+
+fn claim(gateway: Uuid, node: &str) -> SessionClaim {
+    SessionClaim { node: node.into(), gateway, peer: "10.0.0.9:4711".into(), certificate: "ab".into() }
+}
+
+pub async fn a_node_has_one_live_session(world: &World) {
+    let stores = [world.store().await, world.store().await];
+    let gateways = [Uuid::new_v4(), Uuid::new_v4()];
+    for (gateway, address) in gateways.iter().zip(["127.0.0.1:1", "127.0.0.1:2"]) {
+        assert!(within(stores[0].renew_gateway(*gateway, address, LONG)).await.expect("renewed"));
+    }
+    let attempts = (0..20).map(|n| {
+        let (store, gateway) = (&stores[n % 2], gateways[n % 2]);
+        async move {
+            let grant = store.claim_session(claim(gateway, "n"), LONG).await.expect("answered");
+            grant.map(|grant| (n % 2, grant))
+        }
+    });
+    let granted: Vec<(usize, SessionGrant)> =
+        within(join_all(attempts)).await.into_iter().flatten().collect();
+    let [(by, grant)] = &granted[..] else { panic!("one of twenty: {granted:?}") };
+    let (store, gateway) = (&stores[0], gateways[*by]);
+    let row = within(store.session_of("n")).await.expect("answered").expect("live");
+    assert_eq!((row.gateway, &row.grant, row.node.as_str()), (gateway, grant, "n"));
+    assert_eq!(row.internal_address, ["127.0.0.1:1", "127.0.0.1:2"][*by]);
+    assert_eq!(row.peer, "10.0.0.9:4711");
+    assert_eq!(within(store.sessions()).await.expect("answered"), [row]);
+
+    // Stale sessions can be taken over; the old holder learns of it.
+    let other = gateways[1 - by];
+    let mine = [("n".to_owned(), grant.clone())];
+    assert_eq!(within(store.touch_sessions(gateway, &mine)).await.expect("answered"), [""; 0]);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let taken = within(store.claim_session(claim(other, "n"), Duration::ZERO)).await;
+    let taken = taken.expect("answered").expect("stale");
+    assert!(taken.epoch > grant.epoch);
+    assert_eq!(within(store.touch_sessions(gateway, &mine)).await.expect("answered"), ["n"]);
+    within(store.release_session("n", grant)).await.expect("answered");
+    let row = within(store.session_of("n")).await.expect("answered").expect("not the old one's to end");
+    assert_eq!(row.grant, taken);
+    within(store.release_session("n", &taken)).await.expect("answered");
+    assert_eq!(within(store.session_of("n")).await.expect("answered"), None);
+}
+
+pub async fn a_retired_gateway_gives_its_sessions_free(world: &World) {
+    let store = world.store().await;
+    let (old, new, dead) = (Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4());
+    for (gateway, ttl) in [(old, LONG), (new, LONG), (dead, Duration::ZERO)] {
+        within(store.renew_gateway(gateway, "127.0.0.1:1", ttl)).await.expect("renewed");
+    }
+    let takes = async |gateway, node: &str| {
+        within(store.claim_session(claim(gateway, node), LONG)).await.expect("answered").is_some()
+    };
+    assert!(takes(old, "a").await);
+    assert!(takes(dead, "b").await);
+    assert!(!takes(new, "a").await);
+    assert!(takes(new, "b").await, "its gateway's term has ended");
+    assert!(!within(store.renew_gateway(dead, "127.0.0.1:1", LONG)).await.expect("renewed"), "it had ended");
+    assert!(within(store.renew_gateway(dead, "127.0.0.1:1", LONG)).await.expect("renewed"));
+    within(store.retire_gateway(old)).await.expect("retired");
+    assert_eq!(within(store.session_of("a")).await.expect("answered"), None);
+    assert!(takes(new, "a").await, "its gateway has retired");
+}
+
+pub async fn heartbeats_are_kept_with_their_age(world: &World) {
+    let store = world.store().await;
+    let base = store.snapshot().revision();
+    let beat = |node: &str, cpu| Heartbeat { node: node.into(), allocated_cpu: cpu, allocated_memory: 2 };
+    within(store.record_heartbeats(&[beat("a", 1), beat("b", 1)])).await.expect("recorded");
+    within(store.record_heartbeats(&[beat("b", 5)])).await.expect("recorded");
+    within(store.record_heartbeats(&[])).await.expect("recorded");
+    let mut rows = within(store.heartbeats()).await.expect("read");
+    rows.sort_by(|a, b| a.heartbeat.node.cmp(&b.heartbeat.node));
+    let beats: Vec<Heartbeat> = rows.iter().map(|row| row.heartbeat.clone()).collect();
+    assert_eq!(beats, [beat("a", 1), beat("b", 5)]);
+    assert!(rows.iter().all(|row| row.age < PATIENCE && row.at > 0));
+    assert!(rows[0].at <= rows[1].at);
+    assert_eq!(within(store.fresh()).await.expect("fresh").revision(), base, "no object changed");
+}
