@@ -1,0 +1,334 @@
+//! The two patch languages: JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386).
+//!
+//! Guarantees: a patch is all or nothing; the number of operations ([`MAX_OPERATIONS`]) and what `copy` may
+//! add ([`MAX_COPY_BYTES`]) are bounded, so a small patch cannot make a large object or keep a core busy;
+//! array positions are never negative; a missing path or a failed `test` is a violation (422), an unreadable
+//! patch a bad request (400).
+//!
+//! The result is a [`Document`], to be judged like any other body ([`crate::admit::complete`]): duplicate
+//! members of the patch are carried in it. Who may change what is not known here.
+
+use json_patch::{PatchErrorKind, PatchOperation};
+use serde_json::{Map, Value};
+
+use crate::admit::unreadable;
+use crate::decode::{Document, Findings, json_value, type_name};
+use crate::object::Object;
+use crate::registry::KindSpec;
+use crate::status::{Cause, Status};
+
+pub const MAX_OPERATIONS: usize = 10_000;
+pub const MAX_COPY_BYTES: usize = 3 << 20;
+
+/// Applies a merge patch to an object.
+pub fn merge(spec: &KindSpec, object: &Object, patch: &[u8]) -> Result<Document, Status> {
+    let (patch, findings) = read(spec, object, patch)?;
+    let Value::Object(patch) = patch else {
+        return Err(Status::bad_request(format!("the patch is {}, not an object", type_name(&patch))));
+    };
+    let mut result = object.0.clone();
+    merge_members(&mut result, patch);
+    Ok(document(Object(result), findings))
+}
+
+/// RFC 7386: null removes, objects merge member by member, anything else replaces.
+pub fn merge_members(target: &mut Map<String, Value>, patch: Map<String, Value>) {
+    for (name, change) in patch {
+        match change {
+            Value::Null => {
+                target.remove(&name);
+            }
+            Value::Object(changes) => {
+                let slot = target.entry(name).or_insert(Value::Null);
+                if !slot.is_object() {
+                    *slot = Value::Object(Map::new());
+                }
+                if let Value::Object(members) = slot {
+                    merge_members(members, changes);
+                }
+            }
+            other => {
+                target.insert(name, other);
+            }
+        }
+    }
+}
+
+/// Applies a JSON patch to an object.
+pub fn json(spec: &KindSpec, object: &Object, patch: &[u8]) -> Result<Document, Status> {
+    let (patch, findings) = read(spec, object, patch)?;
+    let operations = operations(patch)?;
+    let mut result = Value::Object(object.0.clone());
+    let mut copied = 0;
+    for (index, operation) in operations.iter().enumerate() {
+        if let PatchOperation::Copy(copy) = operation {
+            let size = result.pointer(copy.from.as_str()).map_or(0, encoded_size);
+            copied += size;
+            if copied > MAX_COPY_BYTES {
+                return Err(Status::bad_request(format!(
+                    "the copy operations of the patch add more than {MAX_COPY_BYTES} bytes"
+                )));
+            }
+        }
+        apply(spec, object, &mut result, index, operation)?;
+    }
+    match result {
+        Value::Object(map) => Ok(document(Object(map), findings)),
+        other => Err(Status::bad_request(format!("the patched object is {}", type_name(&other)))),
+    }
+}
+
+fn operations(patch: Value) -> Result<Vec<PatchOperation>, Status> {
+    let Value::Array(list) = patch else {
+        return Err(Status::bad_request(format!("the patch is {}, not an array", type_name(&patch))));
+    };
+    if list.len() > MAX_OPERATIONS {
+        return Err(Status::too_large(format!(
+            "the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            list.len()
+        )));
+    }
+    list.into_iter()
+        .enumerate()
+        .map(|(index, operation)| {
+            serde_json::from_value(operation).map_err(|error| {
+                Status::bad_request(format!("operation {index} of the patch is none: {error}"))
+            })
+        })
+        .collect()
+}
+
+fn apply(
+    spec: &KindSpec,
+    object: &Object,
+    result: &mut Value,
+    index: usize,
+    operation: &PatchOperation,
+) -> Result<(), Status> {
+    // On failure the half-patched copy is thrown away, so nothing needs to be undone.
+    json_patch::patch_unsafe(result, std::slice::from_ref(operation)).map_err(|error| {
+        let why = match error.kind {
+            PatchErrorKind::TestFailed => "the test failed",
+            PatchErrorKind::InvalidFromPointer => "there is nothing at the path given as from",
+            PatchErrorKind::InvalidPointer => "there is no such path",
+            PatchErrorKind::CannotMoveInsideItself => "a value cannot be moved into itself",
+            _ => "the operation is not possible",
+        };
+        let path = operation.path().as_str();
+        let shown = serde_json::to_string(path).unwrap_or_default();
+        let why = format!("operation {index} of the patch ({}): {why}", name_of(operation));
+        Status::invalid(spec.kind, object.name(), vec![Cause::invalid("patch", &shown, why)])
+    })
+}
+
+fn name_of(operation: &PatchOperation) -> &'static str {
+    match operation {
+        PatchOperation::Add(_) => "add",
+        PatchOperation::Remove(_) => "remove",
+        PatchOperation::Replace(_) => "replace",
+        PatchOperation::Move(_) => "move",
+        PatchOperation::Copy(_) => "copy",
+        PatchOperation::Test(_) => "test",
+    }
+}
+
+/// Bytes of the value as compact JSON, at least one.
+fn encoded_size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 4,
+        Value::Number(_) => 8,
+        Value::String(text) => text.len() + 2,
+        Value::Array(list) => 2 + list.iter().map(|item| encoded_size(item) + 1).sum::<usize>(),
+        Value::Object(map) => {
+            2 + map.iter().map(|(name, member)| name.len() + 4 + encoded_size(member)).sum::<usize>()
+        }
+    }
+}
+
+fn read(spec: &KindSpec, object: &Object, patch: &[u8]) -> Result<(Value, Findings), Status> {
+    let (value, findings) = json_value(patch).map_err(|error| unreadable(&error))?;
+    if findings.nul.is_empty() {
+        return Ok((value, findings));
+    }
+    let causes = findings
+        .nul
+        .iter()
+        .map(|path| Cause::invalid(path.clone(), "null", "must not contain the character U+0000"))
+        .collect();
+    Err(Status::invalid(spec.kind, object.name(), causes))
+}
+
+fn document(object: Object, findings: Findings) -> Document {
+    Document { object, duplicates: findings.duplicates, nul: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::Kind;
+    use crate::registry;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn spec() -> &'static KindSpec {
+        registry::spec(Kind::Application).unwrap()
+    }
+
+    fn object() -> Object {
+        Object::from_value(
+            json!({"metadata": {"name": "web"}, "spec": {"image": "a", "env": [{"name": "A"}], "a/b~c": 1}}),
+        )
+        .unwrap()
+    }
+
+    fn patched(patch: Value) -> Result<Value, Status> {
+        json(spec(), &object(), patch.to_string().as_bytes()).map(|document| document.object.into_value())
+    }
+
+    #[test]
+    fn operations_are_applied_in_order() {
+        let result = patched(json!([
+            {"op": "test", "path": "/spec/image", "value": "a"},
+            {"op": "add", "path": "/spec/env/-", "value": {"name": "B"}},
+            {"op": "add", "path": "/spec/env/0", "value": {"name": "C"}},
+            {"op": "replace", "path": "/spec/a~1b~0c", "value": 2},
+            {"op": "copy", "from": "/spec/env", "path": "/spec/copy"},
+            {"op": "move", "from": "/spec/copy/0", "path": "/spec/first"},
+            {"op": "remove", "path": "/spec/copy"},
+        ]))
+        .unwrap();
+        assert_eq!(
+            result["spec"],
+            json!({"image": "a", "env": [{"name": "C"}, {"name": "A"}, {"name": "B"}], "a/b~c": 2, "first": {"name": "C"}})
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_applied_is_a_violation() {
+        for operation in [
+            json!({"op": "test", "path": "/spec/image", "value": "b"}),
+            json!({"op": "test", "path": "/spec/nothing", "value": 1}),
+            json!({"op": "remove", "path": "/spec/nothing"}),
+            json!({"op": "replace", "path": "/spec/nothing", "value": 1}),
+            json!({"op": "add", "path": "/spec/nothing/below", "value": 1}),
+            json!({"op": "add", "path": "/spec/env/-1", "value": 1}),
+            json!({"op": "add", "path": "/spec/env/7", "value": 1}),
+            json!({"op": "remove", "path": "/spec/env/01"}),
+            json!({"op": "copy", "from": "/nothing", "path": "/spec/x"}),
+            json!({"op": "move", "from": "/spec", "path": "/spec/x"}),
+        ] {
+            let status = patched(json!([operation])).unwrap_err();
+            assert_eq!(status.code(), 422, "{operation}");
+            assert!(status.message.contains("operation 0"), "{}", status.message);
+        }
+    }
+
+    #[test]
+    fn what_is_no_patch_is_a_bad_request() {
+        for patch in [
+            "",
+            "{",
+            "{}",
+            "null",
+            "[1]",
+            "[{}]",
+            r#"[{"op":"add"}]"#,
+            r#"[{"op":"x","path":"/a"}]"#,
+            r#"[{"op":"add","path":"a","value":1}]"#,
+            "[] x",
+        ] {
+            assert_eq!(json(spec(), &object(), patch.as_bytes()).unwrap_err().code(), 400, "{patch}");
+        }
+        for patch in ["", "[", "[]", "null", "3", "{} {}"] {
+            assert_eq!(merge(spec(), &object(), patch.as_bytes()).unwrap_err().code(), 400, "{patch}");
+        }
+        assert_eq!(patched(json!([{"op": "replace", "path": "", "value": 1}])).unwrap_err().code(), 400);
+        assert_eq!(merge(spec(), &object(), br#"{"spec":{"image":"\u0000"}}"#).unwrap_err().code(), 422);
+    }
+
+    #[test]
+    fn patches_are_bounded() {
+        let many = vec![json!({"op": "test", "path": "/spec/image", "value": "a"}); MAX_OPERATIONS + 1];
+        assert!(patched(json!(&many[1..])).is_ok());
+        assert_eq!(patched(json!(many)).unwrap_err().code(), 413);
+        let mut doublings = vec![json!({"op": "add", "path": "/spec/x", "value": ["x"]})];
+        doublings.extend(vec![json!({"op": "copy", "from": "/spec/x", "path": "/spec/x/-"}); 60]);
+        assert_eq!(patched(json!(doublings)).unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn duplicates_in_a_patch_are_reported() {
+        let document = merge(spec(), &object(), br#"{"spec":{"image":"b","image":"c"}}"#).unwrap();
+        assert_eq!(document.duplicates, ["spec.image"]);
+        assert_eq!(document.object.str_at(&["spec", "image"]), "c");
+    }
+
+    #[test]
+    fn the_examples_of_the_standard() {
+        let cases = [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
+            (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
+            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
+            (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+        ];
+        for (mut target, patch, want) in cases {
+            let (Value::Object(members), Value::Object(changes)) = (&mut target, patch) else {
+                unreachable!()
+            };
+            merge_members(members, changes);
+            assert_eq!(target, want);
+        }
+    }
+
+    fn tree() -> impl Strategy<Value = Value> {
+        let leaf =
+            prop_oneof![Just(json!(null)), Just(json!(1)), Just(json!("x")), Just(json!([1, {"a": null}]))];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop::collection::btree_map("[abc]", inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect()))
+        })
+    }
+
+    fn members(value: Value) -> Map<String, Value> {
+        match value {
+            Value::Object(map) => map,
+            other => Map::from_iter([("v".to_owned(), other)]),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_merge_patch_applied_twice_is_applied_once(target in tree(), patch in tree()) {
+            let (mut target, patch) = (members(target), members(patch));
+            merge_members(&mut target, patch.clone());
+            let once = target.clone();
+            merge_members(&mut target, patch);
+            prop_assert_eq!(target, once);
+        }
+
+        #[test]
+        fn merging_agrees_with_another_implementation(target in tree(), patch in tree()) {
+            let (mut ours, patch) = (members(target), members(patch));
+            let mut theirs = Value::Object(ours.clone());
+            json_patch::merge(&mut theirs, &Value::Object(patch.clone()));
+            merge_members(&mut ours, patch);
+            prop_assert_eq!(Value::Object(ours), theirs);
+        }
+
+        #[test]
+        fn never_panics(
+            operations in prop::collection::vec((
+                prop::sample::select(vec!["add", "remove", "replace", "move", "copy", "test"]),
+                "(/(spec|env|-|0|1|x|~0|~2)){0,4}", "(/(spec|env|0|x)){0,3}",
+            ), 0..6),
+        ) {
+            let list: Vec<Value> = operations.into_iter()
+                .map(|(op, path, from)| json!({"op": op, "path": path, "from": from, "value": {"y": 1}})).collect();
+            let _ = patched(json!(list));
+        }
+    }
+}
