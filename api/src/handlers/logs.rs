@@ -1,0 +1,339 @@
+//! `pods/<name>/log`: the output of an Application, as its node sends it.
+//!
+//! Order of checks: parameters (400), the Application and whether the caller may read it (404), its node
+//! (400), the caller's streams (429), the node's session (503). The answer is plain text, a chunk at a time,
+//! never buffered beyond a few chunks: the next message is taken from the gateway only when the connection has
+//! room, so a slow reader slows the node's reader instead of filling memory. Silence never ends a stream.
+//!
+//! A log that ends because it is over ends the answer. One that ends for any other reason (the node's session
+//! went, this replica goes) is cut with a line that says so, so that a client never takes a torn log for a
+//! whole one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use horchestra_core::status::Status;
+use horchestra_proto::relay::v1::LogResponse;
+use horchestra_service::At;
+use http::{HeaderValue, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::alias::find_pod;
+use crate::app::App;
+use crate::http::Call;
+use crate::http::negotiate;
+use crate::http::query::Query;
+use crate::http::respond::{self, Answer, Cut};
+use crate::relay::Wanted;
+
+/// Streams of one caller, and of this replica.
+const OF_CALLER: usize = 8;
+const OF_REPLICA: usize = 256;
+
+/// How long a client may take no bytes while there are some for it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the head of the answer waits for the node's first word, so that a refusal by the node can still
+/// be an error instead of a cut.
+const FIRST_WORD: Duration = Duration::from_millis(500);
+
+/// A first line that comes this late is no backlog.
+const BACKLOG: Duration = Duration::from_secs(2);
+
+const CHUNKS: usize = 4;
+
+/// Open streams by caller.
+#[derive(Default)]
+pub struct LogSlots {
+    open: Mutex<HashMap<String, usize>>,
+}
+
+/// One stream's place.
+pub struct LogSlot {
+    slots: Arc<LogSlots>,
+    caller: String,
+}
+
+impl LogSlots {
+    /// A place, or 429 (the caller has enough) or 503 (the replica has).
+    pub fn enter(self: &Arc<Self>, caller: &str) -> Result<LogSlot, Status> {
+        let mut open = self.open.lock();
+        if open.get(caller).copied().unwrap_or(0) >= OF_CALLER {
+            return Err(Status::too_many_requests(
+                format!("you have {OF_CALLER} log streams open already"),
+                1,
+            ));
+        }
+        if open.values().sum::<usize>() >= OF_REPLICA {
+            return Err(Status::unavailable("too many log streams are open on this server", 1));
+        }
+        *open.entry(caller.to_owned()).or_default() += 1;
+        Ok(LogSlot { slots: Arc::clone(self), caller: caller.to_owned() })
+    }
+}
+
+impl Drop for LogSlot {
+    fn drop(&mut self) {
+        let mut open = self.slots.open.lock();
+        if let Some(count) = open.get_mut(&self.caller) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.caller);
+            }
+        }
+    }
+}
+
+/// What a client may ask of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parameters {
+    follow: bool,
+    tail: Option<i64>,
+    limit: Option<u64>,
+    container: Option<String>,
+}
+
+fn parameters(query: &Query) -> Result<Parameters, Status> {
+    let cannot = |name: &str, why: &str| Status::bad_request(format!("{name}: {why}"));
+    let text = |name: &str| query.get(name).filter(|value| !value.is_empty());
+    let tail = query.integer("tailLines")?;
+    if tail.is_some_and(|tail| tail < 0) {
+        return Err(cannot("tailLines", "must not be negative"));
+    }
+    let limit = query.integer("limitBytes")?;
+    if limit.is_some_and(|limit| limit < 1) {
+        return Err(cannot("limitBytes", "must be greater than 0"));
+    }
+    if query.flag("previous") {
+        return Err(cannot("previous", "logs of earlier runs are not kept apart"));
+    }
+    if query.flag("timestamps") {
+        return Err(cannot("timestamps", "nodes send lines without their time"));
+    }
+    for name in ["sinceSeconds", "sinceTime"] {
+        if text(name).is_some() {
+            return Err(cannot(name, "logs cannot be cut by time, use tailLines"));
+        }
+    }
+    if let Some(stream) = text("stream").filter(|stream| *stream != "All") {
+        return Err(cannot("stream", &format!("{stream:?}: output and errors are one stream")));
+    }
+    Ok(Parameters {
+        follow: query.flag("follow"),
+        tail,
+        limit: limit.map(i64::unsigned_abs),
+        container: text("container").map(str::to_owned),
+    })
+}
+
+pub async fn serve(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
+    negotiate::accept_text(&call.headers)?;
+    let parameters = parameters(&call.query)?;
+    let entry = find_pod(app, call, At::Fresh).await?;
+    if let Some(container) = parameters.container.as_deref().filter(|name| *name != entry.key.name) {
+        return Err(Status::bad_request(format!(
+            "container {container:?} is not valid for pod {}: its only container is {:?}",
+            entry.key.name, entry.key.name
+        )));
+    }
+    let Some(node) = entry.columns.node.clone().filter(|node| !node.is_empty()) else {
+        return Err(Status::bad_request(format!(
+            "application \"{}\" is not placed on a node yet",
+            entry.key.name
+        )));
+    };
+    if parameters.tail == Some(0) && !parameters.follow {
+        return Ok(respond::text(StatusCode::OK, Bytes::new()));
+    }
+    let relay = app.relay().ok_or_else(|| Status::unavailable("this server cannot read logs", 60))?;
+    let slot = app.log_slots().enter(&call.known.name())?;
+    let wanted = Wanted {
+        node: node.clone(),
+        app_uid: entry.uid.to_string(),
+        follow: parameters.follow,
+        // The node protocol cannot ask for no backlog.
+        tail_lines: parameters.tail.map(|tail| tail.max(1)),
+        caller: call.known.name().to_string(),
+        audit_id: call.audit.as_str().to_owned(),
+    };
+    let mut source = relay.open(&wanted).await?;
+    let first = match tokio::time::timeout(FIRST_WORD, source.message()).await {
+        Err(_) => None,
+        Ok(Ok(Some(message))) if message.data.is_empty() && !message.error.is_empty() => {
+            return Err(Status::unavailable(format!("node \"{node}\": {}", message.error), 2));
+        }
+        Ok(Ok(Some(message))) => Some(message),
+        Ok(Ok(None)) => return Ok(respond::text(StatusCode::OK, Bytes::new())),
+        Ok(Err(_)) => return Err(Status::unavailable(format!("node \"{node}\" is not connected"), 2)),
+    };
+
+    let (sender, receiver) = mpsc::channel(CHUNKS);
+    let copy = Copy {
+        sender,
+        left: parameters.limit,
+        skip: parameters.tail == Some(0),
+        began: tokio::time::Instant::now(),
+    };
+    let expires = call.known.expires().map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
+    let held = (call.take_place(), slot, app.metrics().log_stream());
+    let draining = app.draining().clone();
+    app.tasks().spawn(async move {
+        let _held = held;
+        let expired = async move {
+            match expires {
+                Some(left) => tokio::time::sleep(left).await,
+                None => std::future::pending().await,
+            }
+        };
+        let closed = copy.sender.clone();
+        tokio::select! {
+            biased;
+            () = closed.closed() => {}
+            () = draining.cancelled() => cut(&closed, "the server is shutting down").await,
+            () = expired => cut(&closed, "the credential has expired").await,
+            () = copy.run(first, source) => {}
+        }
+    });
+    let mut answer = http::Response::new(StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync());
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    Ok(answer)
+}
+
+type Sender = mpsc::Sender<Result<Frame<Bytes>, Cut>>;
+
+/// Says why the log ends here, and tears the stream.
+async fn cut(sender: &Sender, why: &'static str) {
+    let line = Bytes::from(format!("\nerror: the log was cut: {why}\n"));
+    let _ = tokio::time::timeout(PATIENCE, async {
+        let _ = sender.send(Ok(Frame::data(line))).await;
+        let _ = sender.send(Err(Cut(why))).await;
+    })
+    .await;
+}
+
+/// Moves one log.
+struct Copy {
+    sender: Sender,
+    /// Bytes that may still be sent.
+    left: Option<u64>,
+    /// The first line is backlog that nobody wanted.
+    skip: bool,
+    began: tokio::time::Instant,
+}
+
+impl Copy {
+    async fn run(mut self, first: Option<LogResponse>, mut source: Streaming<LogResponse>) {
+        let mut next = first;
+        loop {
+            let message = match next.take() {
+                Some(message) => message,
+                None => match source.message().await {
+                    Ok(Some(message)) => message,
+                    Ok(None) => return,
+                    Err(status) => {
+                        tracing::debug!(code = ?status.code(), message = status.message(), "a log broke off");
+                        return cut(&self.sender, "the node's session ended").await;
+                    }
+                },
+            };
+            if message.dropped_chunks > 0 {
+                let line = format!("\n[{} pieces of the log were dropped here]\n", message.dropped_chunks);
+                if !self.send(Bytes::from(line)).await {
+                    return;
+                }
+            }
+            if !self.send(message.data).await {
+                return;
+            }
+            if !message.error.is_empty() {
+                let line = Bytes::from(format!("\nerror: {}\n", message.error));
+                let _ = self.send(line).await;
+                return cut(&self.sender, "the node could not go on").await;
+            }
+        }
+    }
+
+    /// False: the stream is over.
+    async fn send(&mut self, mut data: Bytes) -> bool {
+        if self.skip && !data.is_empty() {
+            if self.began.elapsed() > BACKLOG {
+                self.skip = false;
+            } else if let Some(end) = data.iter().position(|byte| *byte == b'\n') {
+                self.skip = false;
+                data = data.slice(end + 1..);
+            } else {
+                return true;
+            }
+        }
+        if data.is_empty() {
+            return true;
+        }
+        let mut over = false;
+        if let Some(left) = &mut self.left {
+            let take = data.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+            data.truncate(take);
+            *left -= take as u64;
+            over = *left == 0;
+        }
+        match tokio::time::timeout(PATIENCE, self.sender.send(Ok(Frame::data(data)))).await {
+            Ok(Ok(())) => !over,
+            Ok(Err(_)) => false,
+            Err(_) => {
+                tracing::info!("a log was given up: its client stopped reading");
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_parameters_that_nobody_can_serve_are_refused() {
+        let read = |raw: &str| parameters(&Query::parse(Some(raw)));
+        let plain = read("container=web&follow=true&tailLines=5&insecureSkipTLSVerifyBackend=true").unwrap();
+        assert_eq!(
+            plain,
+            Parameters { follow: true, tail: Some(5), limit: None, container: Some("web".into()) }
+        );
+        assert_eq!(read("tailLines=0&previous=false&timestamps=false").unwrap().tail, Some(0));
+        for raw in [
+            "tailLines=abc",
+            "tailLines=-1",
+            "tailLines=99999999999999999999",
+            "limitBytes=0",
+            "previous=true",
+            "timestamps=true",
+            "sinceSeconds=10",
+            "sinceTime=2024-01-01T00:00:00Z",
+            "stream=Stdout",
+        ] {
+            assert_eq!(read(raw).unwrap_err().code(), 400, "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_caller_has_eight_streams_and_gives_them_back() {
+        let slots = Arc::new(LogSlots::default());
+        let mut open: Vec<_> = (0..OF_CALLER).map(|_| slots.enter("a").unwrap()).collect();
+        let refused = slots.enter("a").err().unwrap();
+        assert_eq!((refused.code(), refused.details.retry_after_seconds), (429, Some(1)));
+        let other = slots.enter("b").unwrap();
+        open.pop();
+        assert!(slots.enter("a").is_ok());
+        drop((open, other));
+        assert!(slots.open.lock().is_empty());
+    }
+}

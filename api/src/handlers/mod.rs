@@ -1,0 +1,41 @@
+//! What is behind the routes.
+
+pub mod alias;
+pub mod discovery;
+pub mod health;
+pub mod logs;
+mod options;
+pub mod resources;
+pub mod watch;
+
+use std::sync::Arc;
+
+use horchestra_core::status::Status;
+
+use crate::app::App;
+use crate::http::Call;
+use crate::http::respond::Answer;
+use crate::http::route::Route;
+
+/// Hands a request to its handler.
+pub async fn dispatch(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
+    match &call.route {
+        Route::Probe { .. } => Err(Status::no_such_route()),
+        Route::Version
+        | Route::CoreVersions
+        | Route::CoreResources
+        | Route::Groups
+        | Route::Group(_)
+        | Route::Resources { .. }
+        | Route::OpenApiV2
+        | Route::OpenApiIndex
+        | Route::OpenApiDocument(_) => discovery::serve(app.documents(), call),
+        Route::Collection { kind, .. } | Route::Item { kind, .. } | Route::ItemStatus { kind, .. } => {
+            resources::serve(app, call, *kind).await
+        }
+        Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => {
+            alias::serve(app, call, *alias).await
+        }
+        Route::PodLog { .. } => logs::serve(app, call).await,
+    }
+}

@@ -1,0 +1,183 @@
+//! Objects of the stored kinds: read, list, write, delete.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::registry::{self, KindSpec};
+use horchestra_core::status::Status;
+use horchestra_service::{Body, ListRequest, Part, Patch, PatchType, Written};
+use http::StatusCode;
+use serde_json::json;
+
+use super::options;
+use crate::app::App;
+use crate::http::Call;
+use crate::http::negotiate::{self, Accepted, Offer, Wire};
+use crate::http::respond::{self, Answer};
+use crate::http::route::{Route, Verb};
+use crate::http::yaml;
+use crate::render::{self, Form, Include, View};
+
+/// The spec of a routed kind. Routes are made from the registry, so there is one.
+pub fn spec(kind: Kind) -> Result<&'static KindSpec, Status> {
+    registry::spec(kind).ok_or_else(Status::no_such_route)
+}
+
+/// The key that a route addresses.
+pub fn key(kind: Kind, namespace: Option<&str>, name: &str) -> Key {
+    Key { kind, namespace: namespace.unwrap_or_default().to_owned(), name: name.to_owned() }
+}
+
+/// The form that the client wants objects in.
+pub fn form(call: &Call, offer: Offer) -> Result<(Accepted, Form), Status> {
+    let accepted = negotiate::accept(&call.headers, offer)?;
+    Ok((accepted, Form { shape: accepted.shape, include: Include::of(&call.query)? }))
+}
+
+pub async fn serve(app: &Arc<App>, call: &Call, kind: Kind) -> Result<Answer, Status> {
+    let view = View::Stored(spec(kind)?);
+    match (&call.route, call.verb) {
+        (_, Some(Verb::Get)) => get(app, call, view).await,
+        (_, Some(Verb::List)) => list(app, call, view).await,
+        (_, Some(Verb::Watch)) => super::watch::serve(app, call, view).await,
+        (Route::Collection { namespace, .. }, Some(Verb::Create)) => {
+            create(app, call, view, kind, namespace.as_deref().unwrap_or_default()).await
+        }
+        (Route::Item { .. } | Route::ItemStatus { .. }, Some(Verb::Update)) => {
+            update(app, call, view, kind).await
+        }
+        (Route::Item { .. } | Route::ItemStatus { .. }, Some(Verb::Patch)) => {
+            patch(app, call, view, kind).await
+        }
+        (Route::Item { .. }, Some(Verb::Delete)) => delete(app, call, kind).await,
+        _ => Err(Status::no_such_route()),
+    }
+}
+
+/// One object, of a stored kind or an alias whose name addresses one object.
+pub async fn get(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, Status> {
+    let (accepted, form) = form(call, Offer::OBJECTS)?;
+    let key = key(view.kind(), call.route.namespace(), call.route.name());
+    let entry = app.service().get(&key, options::at(&call.query)?).await?;
+    respond::document(StatusCode::OK, accepted.wire, render::one(view, form, &entry)?)
+}
+
+/// The listing that the parameters ask for.
+pub fn list_request(call: &Call, view: View) -> Result<ListRequest, Status> {
+    let text = |name: &str| call.query.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
+    Ok(ListRequest {
+        kind: view.kind(),
+        namespace: call.route.namespace().map(str::to_owned),
+        label_selector: call.query.text("labelSelector").to_owned(),
+        field_selector: view.field_selector(call.query.text("fieldSelector")),
+        limit: options::limit(&call.query)?,
+        continue_token: text("continue"),
+        resource_version: text("resourceVersion"),
+        resource_version_match: text("resourceVersionMatch"),
+        send_initial_events: options::send_initial_events(&call.query),
+    })
+}
+
+pub async fn list(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, Status> {
+    let (accepted, form) = form(call, Offer::OBJECTS)?;
+    let mut listing = app.service().list(list_request(call, view)?).await?;
+    app.keep_permitted(call, &mut listing);
+    respond::document(StatusCode::OK, accepted.wire, render::list(view, form, &listing)?)
+}
+
+/// The document of a write. YAML is brought into JSON, so that everything else judges one language.
+async fn document(call: &Call) -> Result<Body, Status> {
+    let wire = negotiate::document_type(&call.headers)?;
+    let body = call.body().await?;
+    Ok(match wire {
+        Wire::Json => Body::Json(body),
+        Wire::Yaml => Body::Json(Bytes::from(yaml::read(&body)?.to_string())),
+    })
+}
+
+fn written(
+    accepted: Accepted,
+    form: Form,
+    view: View,
+    code: StatusCode,
+    written: &Written,
+) -> Result<Answer, Status> {
+    let mut answer = respond::document(code, accepted.wire, render::one(view, form, &written.entry)?)?;
+    respond::warn(&mut answer, &written.warnings);
+    Ok(answer)
+}
+
+async fn create(
+    app: &Arc<App>,
+    call: &Call,
+    view: View,
+    kind: Kind,
+    namespace: &str,
+) -> Result<Answer, Status> {
+    let (accepted, form) = form(call, Offer::OBJECTS)?;
+    let options = options::write("CreateOptions", &call.query)?;
+    let body = document(call).await?;
+    let done = app.service().create(&call.context, kind, namespace, body, &options).await?;
+    written(accepted, form, view, StatusCode::CREATED, &done)
+}
+
+async fn update(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<Answer, Status> {
+    let (accepted, form) = form(call, Offer::OBJECTS)?;
+    let options = options::write("UpdateOptions", &call.query)?;
+    let body = document(call).await?;
+    let key = key(kind, call.route.namespace(), call.route.name());
+    let done = if matches!(call.route, Route::ItemStatus { .. }) {
+        app.service().update_status(&call.context, &key, body, &options).await?
+    } else {
+        app.service().update(&call.context, &key, body, &options).await?
+    };
+    written(accepted, form, view, StatusCode::OK, &done)
+}
+
+const PATCHES: &str = "application/json-patch+json, application/merge-patch+json";
+
+async fn patch(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<Answer, Status> {
+    let (accepted, form) = form(call, Offer::OBJECTS)?;
+    let language = match negotiate::content_type(&call.headers).as_deref() {
+        Some("application/merge-patch+json") => PatchType::Merge,
+        Some("application/json-patch+json") => PatchType::Json,
+        other => {
+            return Err(Status::unsupported_media_type(format!(
+                "the body of the request was in an unknown format ({}); accepted media types include: \
+                 {PATCHES}",
+                other.unwrap_or("no Content-Type")
+            )));
+        }
+    };
+    let options = options::write("PatchOptions", &call.query)?;
+    let key = key(kind, call.route.namespace(), call.route.name());
+    let part = if matches!(call.route, Route::ItemStatus { .. }) { Part::Status } else { Part::Main };
+    let patch = Patch { kind: language, document: call.body().await? };
+    let done = app.service().patch(&call.context, &key, part, patch, &options).await?;
+    let code = if done.created { StatusCode::CREATED } else { StatusCode::OK };
+    written(accepted, form, view, code, &done)
+}
+
+async fn delete(app: &Arc<App>, call: &Call, kind: Kind) -> Result<Answer, Status> {
+    let accepted = negotiate::accept(&call.headers, Offer::OBJECTS)?;
+    let body = call.body().await?;
+    let options = options::delete(&call.headers, &call.query, &body)?;
+    let key = key(kind, call.route.namespace(), call.route.name());
+    let done = app.service().delete(&call.context, &key, &options).await?;
+    let document = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {
+            "name": key.name,
+            "group": kind.group(),
+            "kind": kind.plural(),
+            "uid": done.entry.uid.to_string(),
+        },
+    });
+    let mut answer = respond::document(StatusCode::OK, accepted.wire, Bytes::from(document.to_string()))?;
+    respond::warn(&mut answer, &done.warnings);
+    Ok(answer)
+}

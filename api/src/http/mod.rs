@@ -1,0 +1,14 @@
+//! HTTP as this server speaks it: routes, parameters, negotiation, limits, answers, and the pipeline that
+//! every request goes through.
+
+pub mod audit;
+pub mod body;
+pub mod limits;
+pub mod negotiate;
+mod pipeline;
+pub mod query;
+pub mod respond;
+pub mod route;
+pub mod yaml;
+
+pub use pipeline::Call;

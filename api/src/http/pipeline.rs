@@ -1,0 +1,267 @@
+//! What every request goes through, in order.
+//!
+//! panic recovery → audit id → path (400) → probes → authentication (401) → `Impersonate-*` (403) → route
+//! (404) → method (405) → places in flight (429) → authorization (403) → handler.
+//!
+//! The order is the guarantee. Nothing is known about a caller before 401 is behind it, not even whether a
+//! path exists; authorization sees the very [`Route`] that the handler acts on; and a handler is only ever
+//! reached through [`Call`], which carries the identity and what was granted. Every answer, refusals
+//! included, leaves through one place that names, measures and logs it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use horchestra_core::status::Status;
+use horchestra_service::{Caller, RequestContext};
+use http::{HeaderMap, HeaderValue, Method, Request, header};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+
+use super::audit::{self, AUDIT_ID, AuditId};
+use super::limits::{Class, Slot};
+use super::query::Query;
+use super::respond::{self, Answer};
+use super::route::{NoRoute, Route, Verb};
+use crate::access::{Known, Permit};
+use crate::app::App;
+use crate::handlers;
+use crate::metrics::Counted;
+use crate::server::{Held, Peer};
+use http_body_util::BodyExt;
+
+/// Longest time that a request other than a watch or a log may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A request that was authenticated, routed and authorized.
+pub struct Call {
+    pub route: Route,
+    /// `None` for documents.
+    pub verb: Option<Verb>,
+    pub method: Method,
+    pub headers: HeaderMap,
+    pub query: Query,
+    pub known: Known,
+    pub permit: Permit,
+    pub context: RequestContext,
+    pub audit: AuditId,
+    body: Mutex<Option<Incoming>>,
+    /// The place in flight; streams take it with them.
+    place: Mutex<Option<Place>>,
+}
+
+/// A place in flight and its gauge.
+#[derive(Debug)]
+pub struct Place {
+    _slot: Slot,
+    _gauge: Counted,
+}
+
+impl Call {
+    /// The request body; empty when it was taken already.
+    pub async fn body(&self) -> Result<Bytes, Status> {
+        let body = self.body.lock().take();
+        match body {
+            Some(body) => super::body::read(&self.headers, body).await,
+            None => Ok(Bytes::new()),
+        }
+    }
+
+    /// Takes over the place in flight, for answers that outlive the handler.
+    pub fn take_place(&self) -> Option<Place> {
+        self.place.lock().take()
+    }
+}
+
+/// What is known of a request by the time its answer is logged.
+#[derive(Default)]
+struct Record {
+    route: Option<Route>,
+    verb: Option<Verb>,
+    user: Option<Arc<str>>,
+    problem: Option<String>,
+}
+
+impl App {
+    /// Answers one request.
+    pub async fn answer(
+        self: &Arc<Self>,
+        peer: &Peer,
+        known: Option<Known>,
+        request: Request<Incoming>,
+    ) -> Answer {
+        let began = Instant::now();
+        let (parts, body) = request.into_parts();
+        let audit = AuditId::of(&parts.headers);
+        let record = Mutex::new(Record::default());
+        let head = parts.method == Method::HEAD;
+        let run = self.run(&parts, body, known, &audit, &record);
+        let mut answer = match AssertUnwindSafe(run).catch_unwind().await {
+            Ok(Ok(answer)) => respond::compress(&parts.headers, answer).await,
+            Ok(Err(status)) => {
+                record.lock().problem = Some(status.message.clone());
+                respond::failure(&status)
+            }
+            Err(_) => {
+                // The panic hook has logged the place and the trace.
+                self.metrics().panicked();
+                record.lock().problem = Some("panic".to_owned());
+                respond::failure(&Status::internal("the request could not be handled"))
+            }
+        };
+        if head {
+            answer = respond::headers_only(answer);
+        }
+        answer.headers_mut().insert(&AUDIT_ID, audit.text.clone());
+        self.log(&parts, peer, &audit, &record.into_inner(), answer.status().as_u16(), began.elapsed());
+        answer
+    }
+
+    async fn run(
+        self: &Arc<Self>,
+        parts: &http::request::Parts,
+        body: Incoming,
+        known: Option<Known>,
+        audit: &AuditId,
+        record: &Mutex<Record>,
+    ) -> Result<Answer, Status> {
+        let resolved = self.served().resolve(parts.uri.path());
+        let query = Query::parse(parts.uri.query());
+        if resolved == Err(NoRoute::Encoded) {
+            return Err(Status::bad_request("the path of the request must not contain percent escapes"));
+        }
+        if let Ok(Route::Probe { probe, check }) = &resolved {
+            record.lock().route = resolved.clone().ok();
+            return Ok(handlers::health::probe(self, *probe, check.as_deref(), parts.uri.query()));
+        }
+
+        let known = known
+            .filter(Known::valid)
+            .ok_or_else(|| Status::unauthorized("no usable credential was presented"))?;
+        record.lock().user = Some(known.name());
+        if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+            return Err(Status::forbidden_path(parts.uri.path(), "impersonation is not supported"));
+        }
+        let route = resolved.map_err(|_| Status::no_such_route())?;
+        record.lock().route = Some(route.clone());
+        let methods = route.methods();
+        if !methods.contains(&parts.method) {
+            let mut answer = respond::failure(&Status::method_not_allowed(parts.method.as_str()));
+            let allow: Vec<&str> = methods.iter().map(Method::as_str).collect();
+            if let Ok(value) = HeaderValue::from_str(&allow.join(", ")) {
+                answer.headers_mut().insert(header::ALLOW, value);
+            }
+            return Ok(answer);
+        }
+        let verb = route.verb(&parts.method, query.watch());
+        record.lock().verb = verb;
+
+        let class = class(&route, verb);
+        let slot = self.in_flight().enter(class, &known.name(), known.is_node()).inspect_err(|_| {
+            self.metrics().rejected(class.word());
+        })?;
+        let place = Place { _slot: slot, _gauge: self.metrics().in_flight(class.word()) };
+        let permit = self.authorize(&known, &route, verb, &parts.method, parts.uri.path())?;
+
+        let timeout = query.timeout(TIMEOUT)?;
+        let call = Call {
+            verb,
+            method: parts.method.clone(),
+            headers: parts.headers.clone(),
+            query,
+            permit,
+            context: RequestContext {
+                caller: Caller::Http(Arc::clone(&known.identity)),
+                audit_id: audit.id,
+                trace_id: audit::trace_id(&parts.headers),
+            },
+            known,
+            audit: audit.clone(),
+            body: Mutex::new(Some(body)),
+            place: Mutex::new(Some(place)),
+            route,
+        };
+        let answer = if class == Class::Watch {
+            handlers::dispatch(self, &call).await
+        } else {
+            tokio::time::timeout(timeout, handlers::dispatch(self, &call)).await.unwrap_or_else(|_| {
+                Err(Status::timeout("the request did not complete within the allowed time"))
+            })
+        }?;
+        Ok(match call.take_place() {
+            Some(place) => answer.map(|body| Held::new(body, place).boxed_unsync()),
+            None => answer,
+        })
+    }
+
+    fn log(
+        &self,
+        parts: &http::request::Parts,
+        peer: &Peer,
+        audit: &AuditId,
+        record: &Record,
+        code: u16,
+        took: Duration,
+    ) {
+        let route = record.route.as_ref();
+        let resource = route.map_or("none", Route::label);
+        let verb = match record.verb {
+            Some(verb) => verb.word(),
+            None if parts.method == Method::GET || parts.method == Method::HEAD => "get",
+            None => "other",
+        };
+        self.metrics().answered(verb, resource, code, took);
+        if matches!(route, Some(Route::Probe { .. })) {
+            return;
+        }
+        let write = matches!(
+            record.verb,
+            Some(Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
+        );
+        let telling =
+            write || matches!(code, 401 | 403 | 429 | 500..) || matches!(route, Some(Route::PodLog { .. }));
+        let path: String = parts.uri.path().chars().take(512).collect();
+        let agent =
+            parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("-");
+        let agent = agent.get(..agent.len().min(128)).unwrap_or("-");
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    target: "horchestra::request",
+                    audit_id = audit.as_str(),
+                    method = parts.method.as_str(),
+                    path,
+                    user = record.user.as_deref().unwrap_or("-"),
+                    verb,
+                    resource,
+                    namespace = route.and_then(Route::namespace).unwrap_or(""),
+                    name = route.map_or("", Route::name),
+                    code,
+                    latency_ms = took.as_secs_f64() * 1e3,
+                    peer = %peer.address,
+                    agent,
+                    problem = record.problem.as_deref().unwrap_or(""),
+                    "request"
+                )
+            };
+        }
+        if telling {
+            line!(info);
+        } else {
+            line!(debug);
+        }
+    }
+}
+
+fn class(route: &Route, verb: Option<Verb>) -> Class {
+    match verb {
+        Some(Verb::Watch) => Class::Watch,
+        Some(Verb::Get) if matches!(route, Route::PodLog { .. }) => Class::Watch,
+        Some(Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection) => {
+            Class::Write
+        }
+        _ => Class::Read,
+    }
+}

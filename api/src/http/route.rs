@@ -1,0 +1,497 @@
+//! From a request line to a [`Route`]: the one place where a path is looked at.
+//!
+//! What this guarantees: the path is split once, and the values that come out (kind, namespace, name,
+//! subresource) are what authorization judges **and** what the handler acts on. There is no second parser, no
+//! decoding and no normalisation in between, so the two can never disagree. Group and version are matched to
+//! the letter against the served kinds; a plural under a foreign group is simply not routed.
+//!
+//! What is refused, and how:
+//! * a path with any percent escape → 400 before anything else. No name that can exist needs one, and every
+//!   trick that makes a router and an authorizer see different segments starts with one;
+//! * an empty, `.` or `..` segment → not routed. Nothing is redirected: a redirect before authentication
+//!   tells strangers which routes exist;
+//! * a trailing slash → not routed, apart from discovery and version documents, which several clients ask
+//!   for in that form.
+//!
+//! A route knows its methods. The table of what a resource serves is data ([`Served`]), filled from the
+//! registry of kinds; discovery prints the same verbs.
+
+use std::collections::HashMap;
+
+use horchestra_core::kind::Kind;
+use http::Method;
+
+/// A probe that needs no credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    Live,
+    Ready,
+    Health,
+}
+
+/// A resource of the core group that shows our own objects in another shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Alias {
+    Pods,
+    Nodes,
+    Namespaces,
+}
+
+impl Alias {
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Alias::Pods => "pods",
+            Alias::Nodes => "nodes",
+            Alias::Namespaces => "namespaces",
+        }
+    }
+
+    /// The kind whose objects are shown, which is also the kind that permissions are judged on.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Alias::Pods => Kind::Application,
+            Alias::Nodes => Kind::Node,
+            Alias::Namespaces => Kind::Namespace,
+        }
+    }
+
+    fn of(plural: &str) -> Option<Alias> {
+        [Alias::Pods, Alias::Nodes, Alias::Namespaces].into_iter().find(|alias| alias.plural() == plural)
+    }
+}
+
+/// A resolved path. Namespaces are `None` where the path names none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// `/livez`, `/readyz`, `/healthz`, each with an optional single check behind it.
+    Probe {
+        probe: Probe,
+        check: Option<String>,
+    },
+    Version,
+    /// `/api`
+    CoreVersions,
+    /// `/api/v1`
+    CoreResources,
+    /// `/apis`
+    Groups,
+    /// `/apis/<group>`
+    Group(String),
+    /// `/apis/<group>/<version>`
+    Resources {
+        group: String,
+        version: String,
+    },
+    OpenApiV2,
+    /// `/openapi/v3`
+    OpenApiIndex,
+    /// `/openapi/v3/<path>`, e.g. `apis/horchestra.io/v1`
+    OpenApiDocument(String),
+    /// A collection; `namespace` is `None` for cluster-scoped kinds and for "in all namespaces".
+    Collection {
+        kind: Kind,
+        namespace: Option<String>,
+    },
+    Item {
+        kind: Kind,
+        namespace: Option<String>,
+        name: String,
+    },
+    /// `…/<name>/status`
+    ItemStatus {
+        kind: Kind,
+        namespace: Option<String>,
+        name: String,
+    },
+    AliasCollection {
+        alias: Alias,
+        namespace: Option<String>,
+    },
+    /// `namespace` is `None` on the un-namespaced form of a pod's path too.
+    AliasItem {
+        alias: Alias,
+        namespace: Option<String>,
+        name: String,
+    },
+    PodLog {
+        namespace: Option<String>,
+        name: String,
+    },
+}
+
+/// Why a path has no [`Route`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoute {
+    /// The path is not in the one spelling that we take: 400, before authentication.
+    Encoded,
+    /// Nothing is served there: 401 or 404.
+    Unknown,
+}
+
+/// What is asked of a resource; the words that authorization and discovery use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+impl Verb {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+        }
+    }
+}
+
+const READ: &[Method] = &[Method::GET, Method::HEAD];
+const COLLECTION: &[Method] = &[Method::GET, Method::HEAD, Method::POST];
+const ITEM: &[Method] = &[Method::GET, Method::HEAD, Method::PUT, Method::PATCH, Method::DELETE];
+const STATUS: &[Method] = &[Method::GET, Method::HEAD, Method::PUT, Method::PATCH];
+const ANY: &[Method] = &[];
+
+impl Route {
+    /// The methods that this path takes; empty = any.
+    pub fn methods(&self) -> &'static [Method] {
+        match self {
+            Route::Probe { .. } => ANY,
+            Route::Collection { kind, namespace } if namespace.is_none() && kind.namespaced() => READ,
+            Route::Collection { .. } => COLLECTION,
+            Route::Item { .. } => ITEM,
+            Route::ItemStatus { .. } => STATUS,
+            _ => READ,
+        }
+    }
+
+    /// What the method asks for on this resource, judged with the very `watch` value that routes the
+    /// request. `None`: not a resource, or not a method of this route.
+    pub fn verb(&self, method: &Method, watch: bool) -> Option<Verb> {
+        let allowed = self.methods();
+        if !allowed.contains(method) {
+            return None;
+        }
+        match self {
+            Route::Collection { .. } | Route::AliasCollection { .. } => Some(match *method {
+                Method::POST => Verb::Create,
+                // A HEAD answers the headers of a list; it never opens a stream.
+                Method::GET if watch => Verb::Watch,
+                _ => Verb::List,
+            }),
+            Route::Item { .. }
+            | Route::ItemStatus { .. }
+            | Route::AliasItem { .. }
+            | Route::PodLog { .. } => Some(match *method {
+                Method::PUT => Verb::Update,
+                Method::PATCH => Verb::Patch,
+                Method::DELETE => Verb::Delete,
+                _ => Verb::Get,
+            }),
+            _ => None,
+        }
+    }
+
+    /// The kind whose permission decides, where the route is a resource.
+    pub fn kind(&self) -> Option<Kind> {
+        match self {
+            Route::Collection { kind, .. } | Route::Item { kind, .. } | Route::ItemStatus { kind, .. } => {
+                Some(*kind)
+            }
+            Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => Some(alias.kind()),
+            Route::PodLog { .. } => Some(Kind::Application),
+            _ => None,
+        }
+    }
+
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Route::Collection { namespace, .. }
+            | Route::Item { namespace, .. }
+            | Route::ItemStatus { namespace, .. }
+            | Route::AliasCollection { namespace, .. }
+            | Route::AliasItem { namespace, .. }
+            | Route::PodLog { namespace, .. } => namespace.as_deref(),
+            _ => None,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Route::Item { name, .. }
+            | Route::ItemStatus { name, .. }
+            | Route::AliasItem { name, .. }
+            | Route::PodLog { name, .. } => name,
+            _ => "",
+        }
+    }
+
+    /// The subresource that permissions are judged on. A log is read with the permission to read its
+    /// Application, so it is none.
+    pub fn subresource(&self) -> &'static str {
+        match self {
+            Route::ItemStatus { .. } => "status",
+            _ => "",
+        }
+    }
+
+    /// A short name for logs and metrics: bounded, whatever clients send.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Route::Probe { .. } => "probe",
+            Route::Version => "version",
+            Route::CoreVersions
+            | Route::CoreResources
+            | Route::Groups
+            | Route::Group(_)
+            | Route::Resources { .. } => "discovery",
+            Route::OpenApiV2 | Route::OpenApiIndex | Route::OpenApiDocument(_) => "openapi",
+            Route::Collection { kind, .. } | Route::Item { kind, .. } => kind.plural(),
+            Route::ItemStatus { kind, .. } => match kind {
+                Kind::Application => "applications/status",
+                Kind::Node => "nodes/status",
+                Kind::ApplicationSet => "applicationsets/status",
+                _ => "status",
+            },
+            Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => match alias {
+                Alias::Pods => "pods",
+                Alias::Nodes => "core-nodes",
+                Alias::Namespaces => "core-namespaces",
+            },
+            Route::PodLog { .. } => "pods/log",
+        }
+    }
+}
+
+/// The kinds that are served, by where their paths lie.
+#[derive(Clone, Debug)]
+pub struct Served {
+    kinds: HashMap<(&'static str, &'static str, &'static str), Kind>,
+}
+
+impl Served {
+    /// Kinds of the unnamed core group are left out: what is served there are the aliases.
+    pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Served {
+        let kinds = kinds
+            .into_iter()
+            .filter(|kind| !kind.group().is_empty())
+            .map(|kind| ((kind.group(), kind.version(), kind.plural()), kind))
+            .collect();
+        Served { kinds }
+    }
+
+    fn kind(&self, group: &str, version: &str, plural: &str) -> Option<Kind> {
+        self.kinds.get(&(group, version, plural)).copied()
+    }
+
+    /// Resolves a path as it stands in the request line, without its query.
+    pub fn resolve(&self, path: &str) -> Result<Route, NoRoute> {
+        if path.contains('%') {
+            return Err(NoRoute::Encoded);
+        }
+        let inner = path.strip_prefix('/').ok_or(NoRoute::Unknown)?;
+        let (inner, slash) = match inner.strip_suffix('/') {
+            Some(inner) => (inner, true),
+            None => (inner, false),
+        };
+        let segments: Vec<&str> = inner.split('/').collect();
+        if segments.iter().any(|segment| matches!(*segment, "" | "." | "..")) {
+            return Err(NoRoute::Unknown);
+        }
+        let route = self.by_segments(&segments).ok_or(NoRoute::Unknown)?;
+        let document = matches!(
+            route,
+            Route::Version
+                | Route::CoreVersions
+                | Route::CoreResources
+                | Route::Groups
+                | Route::Group(_)
+                | Route::Resources { .. }
+        );
+        if slash && !document { Err(NoRoute::Unknown) } else { Ok(route) }
+    }
+
+    fn by_segments(&self, segments: &[&str]) -> Option<Route> {
+        match segments {
+            [probe @ ("livez" | "readyz" | "healthz"), check @ ..] if check.len() <= 1 => {
+                Some(Route::Probe {
+                    probe: match *probe {
+                        "livez" => Probe::Live,
+                        "readyz" => Probe::Ready,
+                        _ => Probe::Health,
+                    },
+                    check: check.first().map(|check| (*check).to_owned()),
+                })
+            }
+            ["version"] => Some(Route::Version),
+            ["openapi", "v2"] => Some(Route::OpenApiV2),
+            ["openapi", "v3"] => Some(Route::OpenApiIndex),
+            ["openapi", "v3", "apis", group, version] => {
+                Some(Route::OpenApiDocument(format!("apis/{group}/{version}")))
+            }
+            ["openapi", "v3", "api", version] => Some(Route::OpenApiDocument(format!("api/{version}"))),
+            ["api"] => Some(Route::CoreVersions),
+            ["api", "v1"] => Some(Route::CoreResources),
+            ["api", "v1", rest @ ..] => alias(rest),
+            ["apis"] => Some(Route::Groups),
+            ["apis", group] => Some(Route::Group((*group).to_owned())),
+            ["apis", group, version] => {
+                Some(Route::Resources { group: (*group).to_owned(), version: (*version).to_owned() })
+            }
+            ["apis", group, version, rest @ ..] => self.resource(group, version, rest),
+            _ => None,
+        }
+    }
+
+    fn resource(&self, group: &str, version: &str, rest: &[&str]) -> Option<Route> {
+        let (namespace, rest) = split_namespace(rest);
+        let (plural, rest) = rest.split_first()?;
+        let kind = self.kind(group, version, plural)?;
+        match (kind.namespaced(), &namespace, rest) {
+            (false, Some(_), _) => None,
+            (true, None, []) | (false, None, []) | (true, Some(_), []) => {
+                Some(Route::Collection { kind, namespace })
+            }
+            (true, None, _) => None,
+            (_, _, [name]) => Some(Route::Item { kind, namespace, name: (*name).to_owned() }),
+            (_, _, [name, "status"]) if kind.has_status() => {
+                Some(Route::ItemStatus { kind, namespace, name: (*name).to_owned() })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Takes `namespaces/<ns>` off the front when something follows it; otherwise the words address the
+/// Namespace itself.
+fn split_namespace<'a>(rest: &'a [&'a str]) -> (Option<String>, &'a [&'a str]) {
+    match rest {
+        ["namespaces", namespace, tail @ ..] if !tail.is_empty() => (Some((*namespace).to_owned()), tail),
+        _ => (None, rest),
+    }
+}
+
+fn alias(rest: &[&str]) -> Option<Route> {
+    let (namespace, rest) = split_namespace(rest);
+    let (plural, rest) = rest.split_first()?;
+    let alias = Alias::of(plural)?;
+    if namespace.is_some() && alias != Alias::Pods {
+        return None;
+    }
+    match rest {
+        [] => Some(Route::AliasCollection { alias, namespace }),
+        [name] => Some(Route::AliasItem { alias, namespace, name: (*name).to_owned() }),
+        [name, "log"] if alias == Alias::Pods => Some(Route::PodLog { namespace, name: (*name).to_owned() }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served() -> Served {
+        Served::new([Kind::Namespace, Kind::Node, Kind::Application, Kind::Event])
+    }
+
+    #[test]
+    fn paths_resolve_to_what_is_judged_and_served() {
+        let ns = |name: &str| Some(name.to_owned());
+        let cases = [
+            ("/version", Route::Version),
+            ("/version/", Route::Version),
+            ("/api/", Route::CoreVersions),
+            ("/apis/", Route::Groups),
+            (
+                "/apis/horchestra.io/v1/",
+                Route::Resources { group: "horchestra.io".into(), version: "v1".into() },
+            ),
+            (
+                "/apis/horchestra.io/v1/applications",
+                Route::Collection { kind: Kind::Application, namespace: None },
+            ),
+            (
+                "/apis/horchestra.io/v1/namespaces/t/applications",
+                Route::Collection { kind: Kind::Application, namespace: ns("t") },
+            ),
+            (
+                "/apis/horchestra.io/v1/namespaces/t/applications/web/status",
+                Route::ItemStatus { kind: Kind::Application, namespace: ns("t"), name: "web".into() },
+            ),
+            (
+                "/apis/horchestra.io/v1/namespaces",
+                Route::Collection { kind: Kind::Namespace, namespace: None },
+            ),
+            (
+                "/apis/horchestra.io/v1/namespaces/t",
+                Route::Item { kind: Kind::Namespace, namespace: None, name: "t".into() },
+            ),
+            (
+                "/apis/horchestra.io/v1/nodes/n1/status",
+                Route::ItemStatus { kind: Kind::Node, namespace: None, name: "n1".into() },
+            ),
+            ("/api/v1/pods/web/log", Route::PodLog { namespace: None, name: "web".into() }),
+            ("/api/v1/namespaces/t/pods/web/log", Route::PodLog { namespace: ns("t"), name: "web".into() }),
+            (
+                "/api/v1/namespaces/t",
+                Route::AliasItem { alias: Alias::Namespaces, namespace: None, name: "t".into() },
+            ),
+            ("/readyz/store", Route::Probe { probe: Probe::Ready, check: Some("store".into()) }),
+        ];
+        for (path, route) in cases {
+            assert_eq!(served().resolve(path), Ok(route), "{path}");
+        }
+    }
+
+    #[test]
+    fn tricks_and_foreign_groups_are_not_routed() {
+        let cases = [
+            ("/apis/horchestra.io/v1%2Fnamespaces/x", NoRoute::Encoded),
+            ("/apis/horchestra.io/v1/namespaces/te%61m-a/applications", NoRoute::Encoded),
+            ("/apis/horchestra.io/v1/namespaces/a%20b", NoRoute::Encoded),
+            ("/apis/horchestra.io/v1/applications/", NoRoute::Unknown),
+            ("/apis/horchestra.io/v1//applications", NoRoute::Unknown),
+            ("/apis/horchestra.io/v1/../v1/applications", NoRoute::Unknown),
+            ("/apis/bogus.io/v1/namespaces/default/applications", NoRoute::Unknown),
+            ("/apis/horchestra.io/v9/nodes", NoRoute::Unknown),
+            ("/apis/horchestra.io/v1/applications/web", NoRoute::Unknown),
+            ("/apis/horchestra.io/v1/namespaces/t/nodes", NoRoute::Unknown),
+            ("/apis/horchestra.io/v1/namespaces/t/status", NoRoute::Unknown),
+            ("/apis/horchestra.io/v1/nodes/n1/sessionlog", NoRoute::Unknown),
+            ("/apis/horchestra.io/v1/watch/applications", NoRoute::Unknown),
+            ("/api/v1/namespaces/t/nodes", NoRoute::Unknown),
+            ("/api/v1/namespaces/t/secrets", NoRoute::Unknown),
+            ("/api/v1/events", NoRoute::Unknown),
+            ("/version//", NoRoute::Unknown),
+            ("/", NoRoute::Unknown),
+            ("//", NoRoute::Unknown),
+            ("/livez/", NoRoute::Unknown),
+            ("*", NoRoute::Unknown),
+        ];
+        for (path, why) in cases {
+            assert_eq!(served().resolve(path), Err(why), "{path}");
+        }
+    }
+
+    #[test]
+    fn watch_is_a_verb_of_collections_only() {
+        let collection = Route::Collection { kind: Kind::Node, namespace: None };
+        let item = Route::Item { kind: Kind::Node, namespace: None, name: "n".into() };
+        assert_eq!(collection.verb(&Method::GET, true), Some(Verb::Watch));
+        assert_eq!(collection.verb(&Method::HEAD, true), Some(Verb::List));
+        assert_eq!(item.verb(&Method::GET, true), Some(Verb::Get));
+        assert_eq!(item.verb(&Method::POST, false), None);
+        let everywhere = Route::Collection { kind: Kind::Application, namespace: None };
+        assert_eq!(everywhere.verb(&Method::POST, false), None);
+    }
+}

@@ -1,0 +1,236 @@
+//! Reading a workload's log through the gateway that holds its node's session.
+//!
+//! The session table says which gateway that is and where it listens; the call names the session that was
+//! read there. A gateway that no longer holds it says so (`NOT_FOUND`, `ABORTED`), and the table is read once
+//! more: the node may just have moved. Nothing is ever forwarded between gateways.
+//!
+//! The caller has been judged before; what the gateway checks is that this process is a controller. The other
+//! direction is checked here: the server at that address must prove to be a controller too, since any node
+//! could otherwise serve made-up logs from an address that it got hold of.
+//!
+//! One pool of channels per gateway. A channel carries many calls; the pool bounds their number and replaces
+//! those that broke.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool::managed::{self, Metrics as PoolMetrics, RecycleError, RecycleResult};
+use horchestra_auth::Identity;
+use horchestra_auth::identity::CONTROLLERS;
+use horchestra_core::status::Status;
+use horchestra_proto::relay::v1::relay_client::RelayClient;
+use horchestra_proto::relay::v1::{LogRequest, LogResponse};
+use horchestra_runtime::PeerChain;
+use horchestra_store::Store;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, Streaming};
+
+/// For a connection to a gateway, and for its first answer.
+const CONNECT: Duration = Duration::from_secs(5);
+const OPEN: Duration = Duration::from_secs(10);
+
+/// Channels to one gateway.
+const CHANNELS: usize = 4;
+
+/// Gives the TLS settings for the next connection.
+pub type ClientTls = Arc<dyn Fn() -> Arc<ClientConfig> + Send + Sync>;
+
+/// Makes channels to one address.
+struct Dialer {
+    address: String,
+    tls: ClientTls,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error("the address of the gateway is malformed")]
+    Address,
+    #[error("the gateway cannot be reached")]
+    Connect(#[source] tonic::transport::Error),
+}
+
+impl managed::Manager for Dialer {
+    type Type = Channel;
+    type Error = DialError;
+
+    async fn create(&self) -> Result<Channel, DialError> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address))
+            .map_err(|_| DialError::Address)?
+            .connect_timeout(CONNECT)
+            .http2_keep_alive_interval(Duration::from_secs(20))
+            .keep_alive_timeout(Duration::from_secs(10))
+            .keep_alive_while_idle(true);
+        let tls = Arc::clone(&self.tls);
+        let connector = tower::service_fn(move |uri: Uri| {
+            let config = tls();
+            async move { dial(&uri, config).await }
+        });
+        endpoint.connect_with_connector(connector).await.map_err(DialError::Connect)
+    }
+
+    async fn recycle(&self, channel: &mut Channel, _: &PoolMetrics) -> RecycleResult<DialError> {
+        // A channel whose connection broke reports that instead of becoming ready.
+        let ready = std::future::poll_fn(|cx| tower::Service::poll_ready(channel, cx));
+        match tokio::time::timeout(Duration::from_secs(1), ready).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(RecycleError::message("the connection is gone")),
+        }
+    }
+}
+
+async fn dial(
+    uri: &Uri,
+    config: Arc<ClientConfig>,
+) -> io::Result<TokioIo<tokio_rustls::client::TlsStream<TcpStream>>> {
+    let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "the address of the gateway is malformed");
+    let host = uri.host().ok_or_else(invalid)?.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = uri.port_u16().ok_or_else(invalid)?;
+    let name = ServerName::try_from(host.clone()).map_err(|_| invalid())?;
+    let stream = TcpStream::connect((host.as_str(), port)).await?;
+    stream.set_nodelay(true)?;
+    let stream = TlsConnector::from(config).connect(name, stream).await?;
+    let controller = PeerChain::of(stream.get_ref().1)
+        .and_then(|chain| Identity::from_verified(chain.leaf()).ok().flatten())
+        .is_some_and(|identity| identity.in_group(CONTROLLERS));
+    if !controller {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the gateway is no controller"));
+    }
+    Ok(TokioIo::new(stream))
+}
+
+/// The way to logs.
+pub struct Relay {
+    store: Store,
+    tls: ClientTls,
+    pools: Mutex<HashMap<String, managed::Pool<Dialer>>>,
+}
+
+/// Which log, and for whom.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub node: String,
+    pub app_uid: String,
+    pub follow: bool,
+    /// `None`: the whole backlog.
+    pub tail_lines: Option<i64>,
+    pub caller: String,
+    pub audit_id: String,
+}
+
+fn away(node: &str) -> Status {
+    Status::unavailable(format!("node \"{node}\" is not connected"), 2)
+}
+
+impl Relay {
+    pub fn new(store: Store, tls: ClientTls) -> Relay {
+        Relay { store, tls, pools: Mutex::default() }
+    }
+
+    /// Opens a log. Both ends can drop the stream at any time.
+    pub async fn open(&self, wanted: &Wanted) -> Result<Streaming<LogResponse>, Status> {
+        let mut again = true;
+        loop {
+            let session = self
+                .store
+                .session_of(&wanted.node)
+                .await
+                .map_err(|_| Status::unavailable("the sessions of nodes cannot be read now", 2))?
+                .ok_or_else(|| away(&wanted.node))?;
+            let request = LogRequest {
+                node: wanted.node.clone(),
+                session_epoch: session.grant.epoch,
+                session_id: session.grant.session.to_string(),
+                source: Some(horchestra_proto::relay::v1::log_request::Source::AppUid(
+                    wanted.app_uid.clone(),
+                )),
+                follow: wanted.follow,
+                tail_lines: wanted.tail_lines.unwrap_or(0),
+                caller: wanted.caller.clone(),
+                audit_id: wanted.audit_id.clone(),
+            };
+            let failed = match self.call(&session.internal_address, request).await {
+                Ok(stream) => return Ok(stream),
+                Err(failed) => failed,
+            };
+            tracing::info!(
+                node = wanted.node,
+                gateway = session.internal_address,
+                code = ?failed.code(),
+                message = failed.message(),
+                "a log could not be opened"
+            );
+            match failed.code() {
+                Code::NotFound | Code::Aborted if again => again = false,
+                Code::ResourceExhausted => {
+                    return Err(Status::too_many_requests(
+                        "too many logs are open on the gateway of this node, please try again later",
+                        1,
+                    ));
+                }
+                Code::InvalidArgument => {
+                    return Err(Status::bad_request(format!("the log cannot be read: {}", failed.message())));
+                }
+                _ => return Err(away(&wanted.node)),
+            }
+        }
+    }
+
+    async fn call(
+        &self,
+        address: &str,
+        request: LogRequest,
+    ) -> Result<Streaming<LogResponse>, tonic::Status> {
+        let pool = self.pool(address)?;
+        let channel = pool.get().await.map_err(|error| {
+            tracing::warn!(gateway = address, error = %chain(&error), "no connection to a gateway");
+            tonic::Status::unavailable("the gateway cannot be reached")
+        })?;
+        // The call keeps a handle of its own; the pool gets the channel back at once for others.
+        let mut client = RelayClient::new(Channel::clone(&channel));
+        drop(channel);
+        tokio::time::timeout(OPEN, client.log(request))
+            .await
+            .map_err(|_| tonic::Status::deadline_exceeded("the gateway does not answer"))?
+            .map(tonic::Response::into_inner)
+    }
+
+    fn pool(&self, address: &str) -> Result<managed::Pool<Dialer>, tonic::Status> {
+        let mut pools = self.pools.lock();
+        if let Some(pool) = pools.get(address) {
+            return Ok(pool.clone());
+        }
+        // Gateways come and go; pools of those that nobody calls any more are dropped now and then.
+        if pools.len() >= 64 {
+            pools.retain(|_, pool| pool.status().size > pool.status().available);
+        }
+        let dialer = Dialer { address: address.to_owned(), tls: Arc::clone(&self.tls) };
+        let pool = managed::Pool::builder(dialer)
+            .max_size(CHANNELS)
+            .wait_timeout(Some(OPEN))
+            .create_timeout(Some(CONNECT))
+            .runtime(deadpool::Runtime::Tokio1)
+            .build()
+            .map_err(|_| tonic::Status::internal("no pool of channels"))?;
+        pools.insert(address.to_owned(), pool.clone());
+        Ok(pool)
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text
+}
