@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ fn paths<'a>(pair: Option<&'a KeyPairFiles>, ca: &'a PathBuf) -> Vec<&'a PathBuf
 fn build(
     contents: &Contents,
     pair: Option<&KeyPairFiles>,
-    ca: &PathBuf,
+    ca: &Path,
     alpn: &[Vec<u8>],
 ) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(crypto::provider())

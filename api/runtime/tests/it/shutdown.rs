@@ -1,0 +1,79 @@
+use std::process::ExitCode;
+use std::time::Duration;
+
+use horchestra_runtime::args::ShutdownArgs;
+use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks};
+use horchestra_testkit::eventually;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::DEADLINE;
+
+fn args(delay: Duration) -> ShutdownArgs {
+    ShutdownArgs { shutdown_delay: delay, shutdown_timeout: DEADLINE }
+}
+
+fn tasks() -> Tasks {
+    Tasks::new(&Metrics::new("test", "0", None))
+}
+
+/// `ExitCode` can only be compared by what it prints.
+fn same(left: ExitCode, right: ExitCode) -> bool {
+    format!("{left:?}") == format!("{right:?}")
+}
+
+#[tokio::test]
+async fn a_signal_begins_the_end_and_everything_ends_well() {
+    let tasks = tasks();
+    let shutdown = Shutdown::install(&args(Duration::ZERO), &tasks).unwrap();
+    let stopping = shutdown.stopping().clone();
+    tasks.spawn("worker", async move { stopping.cancelled().await });
+    assert!(!shutdown.draining().is_cancelled());
+    kill(Pid::this(), Signal::SIGTERM).unwrap();
+    let code = tokio::time::timeout(DEADLINE, shutdown.finish(&tasks)).await.unwrap();
+    assert!(same(code, ExitCode::SUCCESS));
+}
+
+#[tokio::test]
+async fn readiness_goes_before_service_does() {
+    let tasks = tasks();
+    // Longer than the test waits for anything: only the steps are looked at.
+    let shutdown = Shutdown::without_signals(&args(DEADLINE * 10), &tasks);
+    let checks = Checks::new();
+    checks.draining(shutdown.draining());
+    assert!(checks.ready());
+    let (ending, of) = (shutdown.clone(), tasks.clone());
+    let end = tokio::spawn(async move { ending.finish(&of).await });
+    shutdown.begin("test");
+    eventually(DEADLINE, async || !checks.ready()).await;
+    assert!(!shutdown.stopping().is_cancelled());
+    end.abort();
+}
+
+#[tokio::test]
+async fn a_process_that_lost_an_essential_task_ends_with_a_failure() {
+    let fails: [(&str, fn() -> Result<(), &'static str>); 3] =
+        [("returns", || Ok(())), ("fails", || Err("on purpose")), ("panics", || panic!("on purpose"))];
+    for (how, work) in fails {
+        let tasks = tasks();
+        // A failed process does not wait the delay out.
+        let shutdown = Shutdown::without_signals(&args(DEADLINE * 10), &tasks);
+        tasks.essential("listener", &shutdown, async move { work() });
+        let code = tokio::time::timeout(DEADLINE, shutdown.finish(&tasks)).await.expect(how);
+        assert!(same(code, ExitCode::FAILURE), "{how}");
+    }
+}
+
+#[tokio::test]
+async fn an_essential_task_may_end_once_the_process_is_stopping() {
+    let tasks = tasks();
+    let shutdown = Shutdown::without_signals(&args(Duration::ZERO), &tasks);
+    let stopping = shutdown.stopping().clone();
+    tasks.essential("listener", &shutdown, async move {
+        stopping.cancelled().await;
+        Err("closed")
+    });
+    shutdown.begin("test");
+    let code = tokio::time::timeout(DEADLINE, shutdown.finish(&tasks)).await.unwrap();
+    assert!(same(code, ExitCode::SUCCESS));
+}
