@@ -7,6 +7,7 @@ mod committer;
 mod fresh;
 pub mod memory;
 mod metrics;
+pub mod postgres;
 mod presence;
 pub mod store;
 mod tail;

@@ -1,5 +1,6 @@
-//! The store's behaviour, on every backend, and what only the in-memory one can be made to do.
+//! The store's behaviour, on every backend, and what only one of them can be made to do.
 
 mod behaviour;
 mod fixture;
 mod memory;
+mod postgres;

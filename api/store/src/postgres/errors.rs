@@ -1,0 +1,78 @@
+//! Which failure of the driver means what.
+
+use sqlx::Error;
+
+use crate::backend::BackendError;
+
+/// The schema could not be brought up to date.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    #[error("the database URL is malformed")]
+    Url(#[source] Error),
+    #[error("the database cannot be reached")]
+    Connect(#[source] Error),
+    #[error("a migration failed")]
+    Run(#[source] sqlx::migrate::MigrateError),
+    #[error("the first objects could not be stored")]
+    Seed(#[source] BackendError),
+    #[error("a statement of the migration failed")]
+    Statement(#[source] Error),
+}
+
+/// Raised by `commit_batch` for a nonce that was settled.
+const GIVEN_UP: &str = "HZ002";
+
+/// The log has no partition for the next revision. There is no constraint of ours on the log's tables that
+/// a well-formed write could break, so the code is unmistakable.
+pub fn lacks_partition(error: &Error) -> bool {
+    matches!(error, Error::Database(database) if database.code().as_deref() == Some("23514"))
+}
+
+/// A read failed: nothing can have changed.
+pub fn of_read(error: Error) -> BackendError {
+    match &error {
+        Error::Database(database) if blames_input(database.code().as_deref().unwrap_or("")) => {
+            BackendError::Rejected(error.to_string())
+        }
+        _ => BackendError::Unavailable(error.to_string()),
+    }
+}
+
+/// No connection was to be had: nothing was sent.
+pub fn of_connect(error: Error) -> BackendError {
+    BackendError::Unavailable(error.to_string())
+}
+
+/// A statement that changes something failed after it was (or may have been) sent.
+pub fn of_change(error: Error) -> BackendError {
+    match &error {
+        Error::Database(database) => {
+            let code = database.code();
+            let code = code.as_deref().unwrap_or("");
+            if code == GIVEN_UP {
+                BackendError::Rejected(error.to_string())
+            } else if code.starts_with("57P") {
+                // The server ends the session; whether before or after the commit cannot be told.
+                BackendError::Unknown(error.to_string())
+            } else if blames_input(code) {
+                BackendError::Rejected(error.to_string())
+            } else {
+                BackendError::Unavailable(error.to_string())
+            }
+        }
+        Error::PoolTimedOut | Error::PoolClosed | Error::Configuration(_) => {
+            BackendError::Unavailable(error.to_string())
+        }
+        Error::Encode(_) | Error::ColumnDecode { .. } | Error::Decode(_) | Error::ColumnNotFound(_) => {
+            BackendError::Rejected(error.to_string())
+        }
+        _ => BackendError::Unknown(error.to_string()),
+    }
+}
+
+/// Whether the same statement would fail again, whatever the state of the server. Not so: connection (08),
+/// resources (53), intervention and timeouts (57), the system (58), rollbacks (40), locks (55), a standby
+/// (25), a configuration file (F0).
+fn blames_input(code: &str) -> bool {
+    !["08", "53", "57", "58", "40", "55", "25", "F0", "28", "3D"].iter().any(|class| code.starts_with(class))
+}

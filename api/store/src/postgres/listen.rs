@@ -1,0 +1,72 @@
+//! The notification channel. Does nothing but remember the newest revision that was announced: a listener
+//! that worked would fill the server's queue when it is slow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::Hint;
+
+const CHANNEL: &str = "horchestra";
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+pub(super) async fn listen(
+    connect: PgConnectOptions,
+    hint: Arc<watch::Sender<Hint>>,
+    stop: CancellationToken,
+) {
+    let mut pause = FIRST_PAUSE;
+    while !stop.is_cancelled() {
+        let heard = tokio::select! {
+            () = stop.cancelled() => return,
+            heard = listen_once(&connect, &hint) => heard,
+        };
+        hint.send_modify(|hint| hint.connected = false);
+        if heard {
+            pause = FIRST_PAUSE;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Listens until the connection breaks; whether it ever stood.
+async fn listen_once(connect: &PgConnectOptions, hint: &watch::Sender<Hint>) -> bool {
+    // Its own connection, never one that other work waits for.
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(Duration::from_secs(5))
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .connect_lazy_with(connect.clone());
+    let listening = async {
+        let mut listener = PgListener::connect_with(&pool).await?;
+        listener.listen(CHANNEL).await?;
+        Ok::<_, sqlx::Error>(listener)
+    };
+    let mut listener = match listening.await {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::debug!(%error, "cannot listen for changes");
+            return false;
+        }
+    };
+    hint.send_modify(|hint| {
+        hint.connected = true;
+        hint.connections += 1;
+    });
+    // `None` is a lost connection. What was missed meanwhile is read by those who see `connections` grow.
+    while let Ok(Some(notification)) = listener.try_recv().await {
+        if let Ok(latest) = notification.payload().parse() {
+            hint.send_modify(|hint| hint.latest = latest);
+        }
+    }
+    true
+}

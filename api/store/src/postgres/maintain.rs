@@ -1,0 +1,148 @@
+//! Upkeep of the log: partitions ahead, and the end of old ones.
+//!
+//! A partition is dropped when its newest row is older than the retention and it does not hold the head.
+//! `oldest` is raised before anything goes, so a reader either still finds all rows or is told that they are
+//! gone. Detaching is done concurrently (it waits for readers without stopping anybody); if it is
+//! interrupted, the next round finishes it.
+
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Row};
+
+use super::{PostgresBackend, errors, statements};
+use crate::backend::{BackendError, Retention};
+use crate::types::Revision;
+
+const SPAN: Revision = 262_144;
+const TRIM_ROUND: u64 = 5_000;
+const TRIM_ROUNDS: usize = 200;
+
+/// A partition of the log: the n-th span of revisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Partition {
+    number: i64,
+    /// Its detaching was interrupted.
+    pending: bool,
+}
+
+impl Partition {
+    fn of(name: &str, pending: bool) -> Option<Partition> {
+        Some(Partition { number: name.strip_prefix("events_")?.parse().ok()?, pending })
+    }
+
+    fn name(self) -> String {
+        format!("horchestra.events_{}", self.number)
+    }
+
+    fn start(self) -> Revision {
+        self.number * SPAN
+    }
+
+    fn end(self) -> Revision {
+        self.start() + SPAN
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl PostgresBackend {
+    pub(super) async fn maintain_log(&self, retention: Retention) -> Result<Revision, BackendError> {
+        let head = self.read_head().await?;
+        self.ensure_partitions(head.revision).await?;
+        for partition in self.partitions().await?.into_iter().filter(|partition| partition.pending) {
+            self.alter(format!(
+                "alter table horchestra.events detach partition {} finalize",
+                partition.name()
+            ))
+            .await?;
+        }
+        for partition in self.partitions().await? {
+            if partition.end() > head.revision || !self.is_older(partition, retention.log).await? {
+                break;
+            }
+            let query = sqlx::query(statements::RAISE_OLDEST.sql).bind(partition.end() - 1);
+            self.change(statements::RAISE_OLDEST, query).await?;
+            self.alter(format!(
+                "alter table horchestra.events detach partition {} concurrently",
+                partition.name()
+            ))
+            .await?;
+        }
+        let oldest = self.read_head().await?.oldest;
+        self.drop_detached(oldest).await?;
+        self.trim(retention).await?;
+        Ok(oldest)
+    }
+
+    /// How many more revisions the log has room for.
+    pub async fn headroom(&self) -> Result<Revision, BackendError> {
+        let head = self.read_head().await?.revision;
+        let mut end = head + 1;
+        for partition in self.partitions().await? {
+            if !partition.pending && (partition.start()..partition.end()).contains(&end) {
+                end = partition.end();
+            }
+        }
+        Ok(end - head - 1)
+    }
+
+    /// Lowest first.
+    async fn partitions(&self) -> Result<Vec<Partition>, BackendError> {
+        let rows = self.read(statements::PARTITIONS, sqlx::query(statements::PARTITIONS.sql)).await?;
+        let mut partitions = Vec::with_capacity(rows.len());
+        for row in rows {
+            let name: String = row.try_get("name").map_err(errors::of_read)?;
+            let pending = row.try_get("pending").map_err(errors::of_read)?;
+            partitions.extend(Partition::of(&name, pending));
+        }
+        partitions.sort();
+        Ok(partitions)
+    }
+
+    /// Whether everything in the partition is older than `age`. An empty one below the head holds what was
+    /// never written, and counts as old.
+    async fn is_older(&self, partition: Partition, age: Duration) -> Result<bool, BackendError> {
+        let query = sqlx::query(statements::NEWEST_AGE.sql).bind(partition.start()).bind(partition.end());
+        let rows = self.read(statements::NEWEST_AGE, query).await?;
+        let Some(row) = rows.first() else { return Ok(true) };
+        Ok(row.try_get::<i64, _>(0).map_err(errors::of_read)? > micros(age))
+    }
+
+    async fn drop_detached(&self, oldest: Revision) -> Result<(), BackendError> {
+        let query = sqlx::query(statements::DETACHED_PARTITIONS.sql);
+        for row in self.read(statements::DETACHED_PARTITIONS, query).await? {
+            let name: String = row.try_get("name").map_err(errors::of_read)?;
+            if let Some(partition) = Partition::of(&name, false)
+                && partition.end() - 1 <= oldest
+            {
+                self.alter(format!("drop table if exists {}", partition.name())).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn trim(&self, retention: Retention) -> Result<(), BackendError> {
+        let versions = i64::try_from(retention.versions).unwrap_or(i64::MAX);
+        for _ in 0..TRIM_ROUNDS {
+            let query = sqlx::query(statements::TRIM_HISTORY.sql).bind(versions);
+            if self.change(statements::TRIM_HISTORY, query).await?.rows_affected() < TRIM_ROUND {
+                break;
+            }
+        }
+        let query = sqlx::query(statements::TRIM_TOMBSTONES.sql).bind(micros(retention.tombstones));
+        self.change(statements::TRIM_TOMBSTONES, query).await?;
+        self.change(statements::TRIM_COMMITS, sqlx::query(statements::TRIM_COMMITS.sql)).await?;
+        self.change(statements::TRIM_NONCES, sqlx::query(statements::TRIM_NONCES.sql)).await?;
+        Ok(())
+    }
+
+    /// Runs a change of the schema, outside of any transaction block. Its text is made of numbers and
+    /// constants only.
+    async fn alter(&self, sql: String) -> Result<(), BackendError> {
+        let mut connection = self.general.acquire().await.map_err(errors::of_connect)?;
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *connection).await.map_err(errors::of_change)?;
+        Ok(())
+    }
+}

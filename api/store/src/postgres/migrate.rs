@@ -1,0 +1,125 @@
+//! Bringing the schema up to date.
+//!
+//! Migrations are embedded, only ever go forward, and each runs in one transaction. Any number of processes
+//! may do this at once: the first takes an advisory lock, the others wait and find nothing left to do. An
+//! older program on a newer schema is fine (a rolling update has that for a while): migrations that it does
+//! not know are ignored.
+
+use std::borrow::Cow;
+
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::object::{self, Object};
+use serde_json::json;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Connection, Row, SqlSafeStr};
+use uuid::Uuid;
+
+use super::{MigrateError, Options, PostgresBackend};
+use crate::backend::{Backend, BackendError};
+use crate::types::{Attribution, Columns, Draft, Guard, Index, Item, Op};
+
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "store", include_str!("../../../../migrations/0001_store.sql")),
+    (2, "commit", include_str!("../../../../migrations/0002_commit.sql")),
+    (3, "leases", include_str!("../../../../migrations/0003_leases.sql")),
+];
+
+/// Held while migrating; another than the driver's own, which does not cover the making of its table.
+const LOCK: i64 = 7_239_181_146_252_903;
+
+/// All migrations as bytes: changes when any of them does.
+pub fn fingerprint() -> Vec<u8> {
+    MIGRATIONS.iter().flat_map(|(_, _, sql)| sql.bytes()).collect()
+}
+
+/// Brings the schema up to date, and in a database that never stored anything creates the Namespace
+/// `default` as its first object.
+pub async fn migrate(url: &str) -> Result<(), MigrateError> {
+    locked(url, async |connection| {
+        run(connection).await?;
+        let row = sqlx::query("select horchestra.head()")
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(MigrateError::Statement)?;
+        if row.try_get::<i64, _>(0).map_err(MigrateError::Statement)? == 0 {
+            seed(url).await.map_err(MigrateError::Seed)?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Brings the schema up to date and stores nothing.
+pub async fn migrate_schema(url: &str) -> Result<(), MigrateError> {
+    locked(url, run).await
+}
+
+async fn locked(
+    url: &str,
+    work: impl AsyncFnOnce(&mut PgConnection) -> Result<(), MigrateError>,
+) -> Result<(), MigrateError> {
+    let options: PgConnectOptions = url.parse().map_err(MigrateError::Url)?;
+    let mut connection = options.connect().await.map_err(MigrateError::Connect)?;
+    sqlx::query("select pg_advisory_lock($1)")
+        .bind(LOCK)
+        .execute(&mut connection)
+        .await
+        .map_err(MigrateError::Statement)?;
+    let result = work(&mut connection).await;
+    // Closing gives the lock back, whatever happened.
+    let closed = connection.close().await;
+    result?;
+    closed.map_err(MigrateError::Statement)
+}
+
+async fn run(connection: &mut PgConnection) -> Result<(), MigrateError> {
+    let migrations = MIGRATIONS
+        .iter()
+        .map(|(version, name, sql)| {
+            Migration::new(*version, Cow::Borrowed(*name), MigrationType::Simple, sql.into_sql_str(), false)
+        })
+        .collect();
+    let mut migrator = Migrator::with_migrations(migrations);
+    migrator.create_schema("horchestra");
+    migrator.dangerous_set_table_name("horchestra.migrations");
+    migrator.set_ignore_missing(true);
+    migrator.run(connection).await.map_err(MigrateError::Run)
+}
+
+async fn seed(url: &str) -> Result<(), BackendError> {
+    let uid = Uuid::new_v4();
+    let key = Key::cluster(Kind::Namespace, "default");
+    let created = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second())
+        .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+        .to_string();
+    let object = Object::from_value(json!({
+        "metadata": {"name": key.name, "uid": uid, "generation": 1, "creationTimestamp": created},
+    }))
+    .unwrap_or_default();
+    let draft = Draft {
+        uid,
+        generation: 1,
+        deleting: false,
+        body: object::encode(key.kind, &object),
+        managed: None,
+        index: Index::default(),
+        columns: Columns::default(),
+        edges: Vec::new(),
+        key: key.clone(),
+    };
+    let who = Attribution {
+        user: "system:migration".into(),
+        verb: "create".into(),
+        audit_id: Uuid::new_v4(),
+        trace_id: None,
+    };
+    let item = Item { ops: vec![Op::Create(draft)], guards: vec![Guard::Unchanged(key, 0)], who };
+    let backend = PostgresBackend::open(
+        url,
+        Options { application: "horchestra-migrate".into(), ..Options::default() },
+    )?;
+    let done = backend.commit(&[item], Uuid::new_v4()).await;
+    backend.close().await;
+    done.map(drop)
+}

@@ -1,0 +1,339 @@
+//! The PostgreSQL backend.
+//!
+//! # How a batch is committed
+//!
+//! One execution of one prepared statement, which calls the function `commit_batch`, in the implicit
+//! transaction of that statement. In it: take the ordering lock, number from the newest row of `commits`,
+//! judge, write heads, log, history, references and claims, add a row to `commits`, notify once.
+//!
+//! * **Order without holes.** The lock is a transaction-scoped advisory lock. PostgreSQL gives such locks
+//!   back after the transaction has become visible, so whoever numbers next sees every row below its own,
+//!   and a reader that sees a row sees all below it. Only what succeeds is numbered.
+//! * **Fresh eyes.** The function is volatile PL/pgSQL: each of its statements takes a new snapshot, hence
+//!   one after the lock. A single statement with CTEs would go on with the snapshot from before it waited.
+//! * **Nothing waits under the lock** for anything but the disk: no client round trip (a stopped client
+//!   holds no lock: its statement runs to the end without it), no row lock that somebody outside the lock
+//!   takes. All that guards read (heads, references, claims, lease epochs, sessions) is written under the
+//!   lock only; terms, `last_seen` and heartbeats stand in tables that no guard reads.
+//! * **No hot row.** A counter row would be rewritten by every batch, and while any snapshot in the cluster
+//!   is old, its dead versions cannot be pruned and each read walks all of them. `commits` only grows, and
+//!   its newest row is one index descent away whatever snapshots exist.
+//! * **In order.** A batch is cut into segments of items that do not meet ([`segments`]). A segment is
+//!   judged and written as a set; segments follow each other. An item on its own goes a scalar way, which
+//!   for one operation costs no subtransaction.
+//! * **Lost answers.** The batch's nonce stands in `commits`. [`Backend::settle`] looks it up under the
+//!   ordering lock and, if it is not there, spends it, so that an attempt still on its way fails.
+//!
+//! # What is not promised
+//!
+//! A superuser or the schema's owner can still write the tables by hand. Connections must not go through a
+//! pooler in transaction mode: prepared statements and session settings would not survive; notifications
+//! neither, but nothing relies on them.
+
+mod commit;
+mod connection;
+mod encode;
+mod errors;
+mod listen;
+mod log;
+mod maintain;
+mod migrate;
+mod presence;
+mod rows;
+mod segments;
+pub mod statements;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use horchestra_core::kind::Kind;
+use parking_lot::Mutex;
+use sqlx::Row;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::backend::{
+    Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
+    Loaded, Retention, Settings, Undone,
+};
+use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::types::{Committed, Item, Revision};
+
+pub use errors::MigrateError;
+pub use migrate::{fingerprint, migrate, migrate_schema};
+use statements::Statement;
+
+/// Told the name of every statement of the catalogue that was run, and how long it took.
+pub type Observer = Arc<dyn Fn(&'static str, Duration) + Send + Sync>;
+
+/// How a process uses its database.
+#[derive(Clone)]
+pub struct Options {
+    /// Shown in `pg_stat_activity`.
+    pub application: String,
+    /// Connections besides the two of the committer and the one that listens.
+    pub connections: u32,
+    pub observer: Option<Observer>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { application: "horchestra".into(), connections: 6, observer: None }
+    }
+}
+
+/// How long a call waits for a connection before the database counts as unavailable.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What every connection of a running process is set to. No statement, lock or idle transaction of ours
+/// lives longer than five seconds, so that no process can hold up the others for longer. Commits are
+/// durable whatever the cluster's default. Plans are generic and never scan whole tables: they are made when
+/// the tables are still empty, and kept.
+const SESSION: &str = "select \
+    set_config('statement_timeout', '5000', false), \
+    set_config('lock_timeout', '5000', false), \
+    set_config('idle_in_transaction_session_timeout', '5000', false), \
+    set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on' \
+               else current_setting('synchronous_commit') end, false), \
+    set_config('plan_cache_mode', 'force_generic_plan', false), \
+    set_config('enable_seqscan', 'off', false), \
+    set_config('enable_hashjoin', 'off', false), \
+    set_config('enable_mergejoin', 'off', false), \
+    set_config('jit', 'off', false), \
+    set_config('timezone', 'UTC', false)";
+
+/// A process's access to the database. See the module's essay.
+pub struct PostgresBackend {
+    /// Commits and what belongs to them.
+    writer: PgPool,
+    general: PgPool,
+    observer: Option<Observer>,
+    hint: Arc<watch::Sender<Hint>>,
+    /// Newest revision seen by a commit of this process.
+    newest: AtomicI64,
+    /// First revision that has no partition yet, as far as this process knows.
+    partitioned: Arc<AtomicI64>,
+    /// Attempts whose answer was lost, with a revision from before them.
+    lost: Mutex<HashMap<Uuid, Revision>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl PostgresBackend {
+    /// Opens a database whose schema is migrated. Fails only on a malformed URL: a database that is away is
+    /// the business of the calls.
+    pub fn open(url: &str, options: Options) -> Result<Arc<PostgresBackend>, BackendError> {
+        let connect: PgConnectOptions =
+            url.parse().map_err(|error: sqlx::Error| BackendError::Rejected(error.to_string()))?;
+        let connect = connect.application_name(&options.application).statement_cache_capacity(200);
+        let pool = |size: u32| {
+            PgPoolOptions::new()
+                .max_connections(size)
+                .acquire_timeout(ACQUIRE_TIMEOUT)
+                // A dead connection shows at its first use; asking beforehand costs a round trip each time.
+                .test_before_acquire(false)
+                .max_lifetime(None)
+                .after_connect(|connection, _| {
+                    async move {
+                        sqlx::query(SESSION).execute(connection).await?;
+                        Ok(())
+                    }
+                    .boxed()
+                })
+                .connect_lazy_with(connect.clone())
+        };
+        let backend = Arc::new(PostgresBackend {
+            writer: pool(2),
+            general: pool(options.connections.max(2)),
+            observer: options.observer,
+            hint: Arc::new(watch::Sender::new(Hint::default())),
+            newest: AtomicI64::new(0),
+            partitioned: Arc::new(AtomicI64::new(0)),
+            lost: Mutex::new(HashMap::new()),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        });
+        backend.tasks.spawn(listen::listen(connect, Arc::clone(&backend.hint), backend.stop.clone()));
+        Ok(backend)
+    }
+
+    /// Ends background work and closes the connections.
+    pub async fn close(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.writer.close().await;
+        self.general.close().await;
+    }
+
+    async fn observed<T>(&self, statement: Statement, work: impl Future<Output = T>) -> T {
+        let started = Instant::now();
+        let result = work.await;
+        if let Some(observer) = &self.observer {
+            observer(statement.name, started.elapsed());
+        }
+        result
+    }
+}
+
+impl Drop for PostgresBackend {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Backend for PostgresBackend {
+    fn commit<'a>(&'a self, batch: &'a [Item], nonce: Uuid) -> Answer<'a, Done> {
+        self.commit_batch(batch, nonce).boxed()
+    }
+
+    fn settle(&self, nonce: Uuid) -> Answer<'_, Option<Vec<Option<Committed>>>> {
+        self.settle_nonce(nonce).boxed()
+    }
+
+    fn head(&self) -> Answer<'_, Head> {
+        self.read_head().boxed()
+    }
+
+    fn changes(&self, after: Revision, limit: usize) -> Answer<'_, Changes> {
+        self.read_changes(after, limit).boxed()
+    }
+
+    fn load<'a>(&'a self, kinds: &'a [Kind]) -> Answer<'a, Loaded> {
+        self.load_kinds(kinds).boxed()
+    }
+
+    fn undo(&self, kind: Kind, from: Revision, to: Revision) -> Answer<'_, Option<Undone>> {
+        self.undo_changes(kind, from, to).boxed()
+    }
+
+    fn hints(&self) -> watch::Receiver<Hint> {
+        self.hint.subscribe()
+    }
+
+    fn begin_epoch<'a>(&'a self, seen: &'a Identity, known: Revision) -> Answer<'a, Head> {
+        async move {
+            let query = sqlx::query(statements::BEGIN_EPOCH.sql).bind(seen.epoch).bind(known);
+            self.change(statements::BEGIN_EPOCH, query).await?;
+            self.read_head().await
+        }
+        .boxed()
+    }
+
+    fn history(&self, of: HistoryOf) -> Answer<'_, Vec<HistoryRow>> {
+        self.read_history(of).boxed()
+    }
+
+    fn claims<'a>(&'a self, space: &'a str) -> Answer<'a, Vec<ClaimRow>> {
+        async move {
+            let rows = self.read(statements::CLAIMS, sqlx::query(statements::CLAIMS.sql).bind(space)).await?;
+            rows.iter()
+                .map(|row| {
+                    Ok(ClaimRow {
+                        space: row.try_get("space")?,
+                        value: row.try_get("value")?,
+                        owner: row.try_get("owner")?,
+                        shared: row.try_get("shared")?,
+                    })
+                })
+                .collect::<Result<_, sqlx::Error>>()
+                .map_err(errors::of_read)
+        }
+        .boxed()
+    }
+
+    fn maintain(&self, retention: Retention) -> Answer<'_, Revision> {
+        self.maintain_log(retention).boxed()
+    }
+
+    fn settings(&self) -> Answer<'_, Option<Settings>> {
+        async move {
+            let rows = self.read(statements::SETTINGS, sqlx::query(statements::SETTINGS.sql)).await?;
+            let Some(row) = rows.first() else { return Ok(None) };
+            let decode = || {
+                let body: Vec<u8> = row.try_get("body")?;
+                Ok(Some(Settings { version: row.try_get("version")?, body: Bytes::from(body) }))
+            };
+            decode().map_err(errors::of_read)
+        }
+        .boxed()
+    }
+
+    fn write_settings(&self, body: Bytes, expect: i64) -> Answer<'_, bool> {
+        async move {
+            let changed = if expect == 0 {
+                let query = sqlx::query(statements::SETTINGS_FIRST.sql).bind(body.to_vec());
+                self.change(statements::SETTINGS_FIRST, query).await?
+            } else {
+                let query = sqlx::query(statements::SETTINGS_NEXT.sql).bind(body.to_vec()).bind(expect);
+                self.change(statements::SETTINGS_NEXT, query).await?
+            };
+            Ok(changed.rows_affected() > 0)
+        }
+        .boxed()
+    }
+
+    fn acquire_lease<'a>(&'a self, name: &'a str, holder: Uuid, ttl: Duration) -> Answer<'a, Option<Lease>> {
+        self.take_lease(name, holder, ttl).boxed()
+    }
+
+    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Answer<'a, bool> {
+        self.prolong_lease(lease, ttl).boxed()
+    }
+
+    fn release_lease<'a>(&'a self, lease: &'a Lease) -> Answer<'a, ()> {
+        self.give_up_lease(lease).boxed()
+    }
+
+    fn renew_gateway<'a>(
+        &'a self,
+        gateway: Uuid,
+        internal_address: &'a str,
+        ttl: Duration,
+    ) -> Answer<'a, bool> {
+        self.prolong_gateway(gateway, internal_address, ttl).boxed()
+    }
+
+    fn retire_gateway(&self, gateway: Uuid) -> Answer<'_, ()> {
+        self.end_gateway(gateway).boxed()
+    }
+
+    fn claim_session(&self, claim: SessionClaim, stale_after: Duration) -> Answer<'_, Option<SessionGrant>> {
+        self.open_session(claim, stale_after).boxed()
+    }
+
+    fn release_session<'a>(&'a self, node: &'a str, grant: &'a SessionGrant) -> Answer<'a, ()> {
+        self.end_session(node, grant).boxed()
+    }
+
+    fn touch_sessions<'a>(
+        &'a self,
+        gateway: Uuid,
+        sessions: &'a [(String, SessionGrant)],
+    ) -> Answer<'a, Vec<String>> {
+        self.see_sessions(gateway, sessions).boxed()
+    }
+
+    fn session_of<'a>(&'a self, node: &'a str) -> Answer<'a, Option<SessionRow>> {
+        self.read_session(node).boxed()
+    }
+
+    fn sessions(&self) -> Answer<'_, Vec<SessionRow>> {
+        self.read_sessions().boxed()
+    }
+
+    fn record_heartbeats<'a>(&'a self, beats: &'a [Heartbeat]) -> Answer<'a, ()> {
+        self.write_heartbeats(beats).boxed()
+    }
+
+    fn heartbeats(&self) -> Answer<'_, Vec<HeartbeatRow>> {
+        self.read_heartbeats().boxed()
+    }
+}

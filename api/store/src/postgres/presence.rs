@@ -1,0 +1,151 @@
+//! Leases, gateways, sessions and heartbeats. Whatever a guard reads changes in a function that holds the
+//! ordering lock; all else are plain statements on tables of their own. Every time is the database's.
+
+use std::time::Duration;
+
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use super::{PostgresBackend, errors, statements};
+use crate::backend::BackendError;
+use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl PostgresBackend {
+    pub(super) async fn take_lease(
+        &self,
+        name: &str,
+        holder: Uuid,
+        ttl: Duration,
+    ) -> Result<Option<Lease>, BackendError> {
+        let query = sqlx::query(statements::ACQUIRE_LEASE.sql).bind(name).bind(holder).bind(micros(ttl));
+        let row = self.change_one(statements::ACQUIRE_LEASE, query).await?;
+        let epoch: Option<i64> = row.try_get(0).map_err(errors::of_read)?;
+        Ok(epoch.map(|epoch| Lease { name: name.to_owned(), holder, epoch }))
+    }
+
+    pub(super) async fn prolong_lease(&self, lease: &Lease, ttl: Duration) -> Result<bool, BackendError> {
+        let query = sqlx::query(statements::RENEW_LEASE.sql)
+            .bind(&lease.name)
+            .bind(lease.holder)
+            .bind(lease.epoch)
+            .bind(micros(ttl));
+        Ok(self.change(statements::RENEW_LEASE, query).await?.rows_affected() > 0)
+    }
+
+    pub(super) async fn give_up_lease(&self, lease: &Lease) -> Result<(), BackendError> {
+        let query =
+            sqlx::query(statements::RELEASE_LEASE.sql).bind(&lease.name).bind(lease.holder).bind(lease.epoch);
+        self.change(statements::RELEASE_LEASE, query).await.map(drop)
+    }
+
+    pub(super) async fn prolong_gateway(
+        &self,
+        gateway: Uuid,
+        internal_address: &str,
+        ttl: Duration,
+    ) -> Result<bool, BackendError> {
+        let query =
+            sqlx::query(statements::RENEW_GATEWAY.sql).bind(gateway).bind(internal_address).bind(micros(ttl));
+        let row = self.change_one(statements::RENEW_GATEWAY, query).await?;
+        row.try_get(0).map_err(errors::of_read)
+    }
+
+    pub(super) async fn end_gateway(&self, gateway: Uuid) -> Result<(), BackendError> {
+        let query = sqlx::query(statements::RETIRE_GATEWAY.sql).bind(gateway);
+        self.change(statements::RETIRE_GATEWAY, query).await.map(drop)
+    }
+
+    pub(super) async fn open_session(
+        &self,
+        claim: SessionClaim,
+        stale_after: Duration,
+    ) -> Result<Option<SessionGrant>, BackendError> {
+        let query = sqlx::query(statements::CLAIM_SESSION.sql)
+            .bind(&claim.node)
+            .bind(claim.gateway)
+            .bind(&claim.peer)
+            .bind(&claim.certificate)
+            .bind(Uuid::new_v4())
+            .bind(micros(stale_after));
+        let rows = self.change_some(statements::CLAIM_SESSION, query).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let grant = || Ok(SessionGrant { epoch: row.try_get("epoch")?, session: row.try_get("session")? });
+        grant().map(Some).map_err(errors::of_read)
+    }
+
+    pub(super) async fn end_session(&self, node: &str, grant: &SessionGrant) -> Result<(), BackendError> {
+        let query =
+            sqlx::query(statements::RELEASE_SESSION.sql).bind(node).bind(grant.epoch).bind(grant.session);
+        self.change(statements::RELEASE_SESSION, query).await.map(drop)
+    }
+
+    pub(super) async fn see_sessions(
+        &self,
+        gateway: Uuid,
+        sessions: &[(String, SessionGrant)],
+    ) -> Result<Vec<String>, BackendError> {
+        let nodes: Vec<&str> = sessions.iter().map(|(node, _)| node.as_str()).collect();
+        let epochs: Vec<i64> = sessions.iter().map(|(_, grant)| grant.epoch).collect();
+        let ids: Vec<Uuid> = sessions.iter().map(|(_, grant)| grant.session).collect();
+        let query =
+            sqlx::query(statements::TOUCH_SESSIONS.sql).bind(nodes).bind(epochs).bind(ids).bind(gateway);
+        let rows = self.change_some(statements::TOUCH_SESSIONS, query).await?;
+        rows.iter().map(|row| row.try_get("node")).collect::<Result<_, _>>().map_err(errors::of_read)
+    }
+
+    pub(super) async fn read_session(&self, node: &str) -> Result<Option<SessionRow>, BackendError> {
+        let query = sqlx::query(statements::SESSION_OF.sql).bind(node);
+        let rows = self.read(statements::SESSION_OF, query).await?;
+        rows.first().map(session).transpose().map_err(errors::of_read)
+    }
+
+    pub(super) async fn read_sessions(&self) -> Result<Vec<SessionRow>, BackendError> {
+        let rows = self.read(statements::SESSIONS, sqlx::query(statements::SESSIONS.sql)).await?;
+        rows.iter().map(session).collect::<Result<_, _>>().map_err(errors::of_read)
+    }
+
+    pub(super) async fn write_heartbeats(&self, beats: &[Heartbeat]) -> Result<(), BackendError> {
+        // One statement cannot touch a row twice: the last report of a node counts.
+        let mut last: std::collections::BTreeMap<&str, &Heartbeat> = std::collections::BTreeMap::new();
+        last.extend(beats.iter().map(|beat| (beat.node.as_str(), beat)));
+        let nodes: Vec<&str> = last.keys().copied().collect();
+        let cpu: Vec<i64> = last.values().map(|beat| beat.allocated_cpu).collect();
+        let memory: Vec<i64> = last.values().map(|beat| beat.allocated_memory).collect();
+        let query = sqlx::query(statements::RECORD_HEARTBEATS.sql).bind(nodes).bind(cpu).bind(memory);
+        self.change(statements::RECORD_HEARTBEATS, query).await.map(drop)
+    }
+
+    pub(super) async fn read_heartbeats(&self) -> Result<Vec<HeartbeatRow>, BackendError> {
+        let rows = self.read(statements::HEARTBEATS, sqlx::query(statements::HEARTBEATS.sql)).await?;
+        rows.iter().map(heartbeat).collect::<Result<_, _>>().map_err(errors::of_read)
+    }
+}
+
+fn session(row: &PgRow) -> Result<SessionRow, sqlx::Error> {
+    Ok(SessionRow {
+        node: row.try_get("node")?,
+        grant: SessionGrant { epoch: row.try_get("epoch")?, session: row.try_get("session")? },
+        gateway: row.try_get("gateway")?,
+        internal_address: row.try_get("internal_address")?,
+        peer: row.try_get("peer")?,
+        opened_at: row.try_get("opened_at")?,
+        last_seen: row.try_get("last_seen")?,
+    })
+}
+
+fn heartbeat(row: &PgRow) -> Result<HeartbeatRow, sqlx::Error> {
+    Ok(HeartbeatRow {
+        heartbeat: Heartbeat {
+            node: row.try_get("node")?,
+            allocated_cpu: row.try_get("allocated_cpu")?,
+            allocated_memory: row.try_get("allocated_memory")?,
+        },
+        at: row.try_get("at")?,
+        age: Duration::from_micros(u64::try_from(row.try_get::<i64, _>("age")?).unwrap_or(0)),
+    })
+}

@@ -1,0 +1,321 @@
+//! Every SQL statement that a running process sends, by name.
+//!
+//! One list, so that a test can prepare and explain each against a migrated database, and so that each has
+//! a latency metric under its name. Statements that only set up a connection or change the schema are not
+//! here.
+
+/// A statement of the catalogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Label of its latency metric.
+    pub name: &'static str,
+    pub sql: &'static str,
+    /// Must never read the whole of `objects` or `events`.
+    pub keyed: bool,
+}
+
+const fn keyed(name: &'static str, sql: &'static str) -> Statement {
+    Statement { name, sql, keyed: true }
+}
+
+const fn whole(name: &'static str, sql: &'static str) -> Statement {
+    Statement { name, sql, keyed: false }
+}
+
+macro_rules! commit_arguments {
+    () => {
+        "$1::uuid, $2::int[], $3::int[], $4::int[], $5::text[], $6::text[], $7::uuid[], $8::uuid[], \
+         $9::int[], $10::smallint[], $11::smallint[], $12::text[], $13::text[], $14::uuid[], \
+         $15::bigint[], $16::bigint[], $17::boolean[], $18::text[], $19::text[], $20::bigint[], \
+         $21::bigint[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bigint[], $26::int[], \
+         $27::int[], $28::smallint[], $29::smallint[], $30::text[], $31::text[], $32::smallint[], \
+         $33::bigint[], $34::uuid[], $35::int[], $36::smallint[], $37::smallint[], $38::text[], \
+         $39::text[]"
+    };
+}
+
+/// What an event row carries for [`super::rows::log_row`], under the alias `e`.
+macro_rules! event_columns {
+    () => {
+        "e.rv, e.uid, e.audit, e.trace, (extract(epoch from e.at) * 1000000)::bigint as at, e.core_rv, \
+         e.generation, e.cpu, e.memory, e.prev_rv, e.prev_cpu, e.prev_memory, e.op, e.kind, e.deleting, \
+         e.ns, e.name, e.who, e.verb, e.node, e.phase, e.prev_node, e.prev_phase, e.index, e.prev_index, \
+         e.managed, e.body"
+    };
+}
+
+/// The state of the log, under the alias `s`.
+macro_rules! head_source {
+    () => {
+        "(select greatest(horchestra.head(), t.oldest) as head, t.oldest, t.epoch, \
+          (select system_identifier::text from pg_control_system()) as system, \
+          (select d.oid::text from pg_database d where d.datname = current_database()) as database \
+          from horchestra.state t) s"
+    };
+}
+
+/// The row at the revision `a.rv`, as far as a fingerprint needs it.
+macro_rules! anchor_columns {
+    () => {
+        "a.rv as anchor_rv, a.kind as anchor_kind, a.ns as anchor_ns, a.name as anchor_name, \
+         a.uid as anchor_uid, a.audit as anchor_audit"
+    };
+}
+
+macro_rules! session_query {
+    () => {
+        "select s.node, s.epoch, s.session, s.gateway, coalesce(g.internal_address, '') as internal_address, s.peer, \
+         (extract(epoch from s.opened_at) * 1000000)::bigint as opened_at, \
+         (extract(epoch from greatest(s.opened_at, p.last_seen)) * 1000000)::bigint as last_seen \
+         from horchestra.node_sessions s \
+         left join horchestra.gateways g on g.id = s.gateway \
+         left join horchestra.session_presence p on p.node = s.node and p.session = s.session"
+    };
+}
+
+macro_rules! history_columns {
+    () => {
+        "kind, ns, name, uid, rv, generation, body, who, verb, audit, trace, \
+         (extract(epoch from at) * 1000000)::bigint as at"
+    };
+}
+
+pub const COMMIT: Statement =
+    keyed("commit", concat!("select * from horchestra.commit_batch(", commit_arguments!(), ")"));
+pub const SETTLE: Statement =
+    keyed("settle", "select revisions, items from horchestra.settle_nonce($1::uuid, $2::bigint)");
+pub const ENSURE_PARTITIONS: Statement =
+    keyed("ensure_partitions", "select horchestra.ensure_partitions($1::bigint, $2::int)");
+
+pub const HEAD: Statement =
+    keyed("head", concat!("select s.head, s.oldest, s.epoch, s.system, s.database from ", head_source!()));
+/// $1 the revision to read after, $2 how many rows.
+pub const CHANGES: Statement = keyed(
+    "changes",
+    concat!(
+        "select s.head, s.oldest, s.epoch, s.system, s.database, ",
+        anchor_columns!(),
+        ", ",
+        event_columns!(),
+        " from ",
+        head_source!(),
+        " left join horchestra.events a on a.rv = $1 and a.rv > s.oldest \
+         left join lateral (select * from horchestra.events x where x.rv > greatest($1, s.oldest) \
+         order by x.rv limit $2) e on true order by e.rv"
+    ),
+);
+/// $1 a revision.
+pub const ANCHOR: Statement =
+    keyed("anchor", concat!("select ", anchor_columns!(), " from horchestra.events a where a.rv = $1"));
+/// $1 kinds.
+pub const LOAD: Statement = whole(
+    "load",
+    "select uid, rv, core_rv, generation, cpu, memory, kind, deleting, ns, name, node, phase, index, \
+     managed, body from horchestra.objects where kind = any ($1::smallint[])",
+);
+/// $1 kind, $2 the revision to go back to, $3 the revision to start from.
+pub const UNDO: Statement = keyed(
+    "undo",
+    "with first as (select distinct on (ns, name) * from horchestra.events \
+     where kind = $1 and rv > $2 and rv <= $3 order by ns, name, rv) \
+     select f.ns, f.name, coalesce(f.prev_uid, f.uid) as uid, f.prev_rv as rv, f.prev_core_rv as core_rv, \
+     f.prev_generation as generation, f.prev_cpu as cpu, f.prev_memory as memory, f.kind, \
+     f.prev_deleting as deleting, f.prev_node as node, f.prev_phase as phase, f.prev_index as index, \
+     case when f.op = 3 then f.managed when f.prev_body is not null then f.prev_managed else p.managed end \
+     as managed, \
+     case when f.op = 3 then f.body when f.prev_body is not null then f.prev_body else p.body end as body \
+     from first f left join horchestra.events p on p.rv = f.prev_rv and f.op = 2 and f.prev_body is null",
+);
+
+/// $1 uid, $2 how many.
+pub const HISTORY_OF_UID: Statement = keyed(
+    "history_of_uid",
+    concat!(
+        "select * from (select ",
+        history_columns!(),
+        ", true as deleted from horchestra.tombstones where uid = $1 union all (select ",
+        history_columns!(),
+        ", false as deleted from horchestra.history where uid = $1)) h order by rv desc"
+    ),
+);
+/// $1 kind, $2 namespace, $3 name.
+pub const HISTORY_OF_KEY: Statement = keyed(
+    "history_of_key",
+    concat!(
+        "with u as materialized (select uid from horchestra.objects where kind = $1 and ns = $2 and name = $3 \
+         union select uid from horchestra.tombstones where kind = $1 and ns = $2 and name = $3) \
+         select * from (select ",
+        history_columns!(),
+        ", true as deleted from horchestra.tombstones where uid in (select uid from u) union all select ",
+        history_columns!(),
+        ", false as deleted from horchestra.history where uid in (select uid from u)) h \
+         where kind = $1 and ns = $2 and name = $3 order by rv desc"
+    ),
+);
+/// $1 space.
+pub const CLAIMS: Statement = keyed(
+    "claims",
+    "select space, value, owner, shared from horchestra.claims where space = $1 order by value, owner",
+);
+
+pub const SETTINGS: Statement = keyed("settings", "select version, body from horchestra.settings");
+pub const SETTINGS_FIRST: Statement = keyed(
+    "settings_first",
+    "insert into horchestra.settings (version, body) values (1, $1) on conflict (id) do nothing",
+);
+pub const SETTINGS_NEXT: Statement = keyed(
+    "settings_next",
+    "update horchestra.settings set version = version + 1, body = $1 where version = $2",
+);
+
+pub const BEGIN_EPOCH: Statement =
+    keyed("begin_epoch", "select horchestra.begin_epoch($1::uuid, $2::bigint)");
+
+/// $1 name, $2 holder, $3 term in microseconds; the same unit below.
+pub const ACQUIRE_LEASE: Statement = keyed(
+    "acquire_lease",
+    "select horchestra.acquire_lease($1::text, $2::uuid, $3::bigint * interval '1 microsecond')",
+);
+pub const RENEW_LEASE: Statement = keyed(
+    "renew_lease",
+    "update horchestra.leases l set until = clock_timestamp() + $4::bigint * interval '1 microsecond' \
+     where l.name = $1 and l.holder = $2 and l.epoch = $3 and exists (select 1 from horchestra.lease_epochs e \
+     where e.name = $1 and e.epoch = $3 and e.held)",
+);
+pub const RELEASE_LEASE: Statement =
+    keyed("release_lease", "select horchestra.release_lease($1::text, $2::uuid, $3::bigint)");
+
+pub const RENEW_GATEWAY: Statement = keyed(
+    "renew_gateway",
+    "with before as (select until from horchestra.gateways where id = $1), \
+     renewed as (insert into horchestra.gateways as g (id, internal_address, until) \
+     values ($1, $2, clock_timestamp() + $3::bigint * interval '1 microsecond') \
+     on conflict (id) do update set internal_address = excluded.internal_address, until = excluded.until) \
+     select coalesce((select until > clock_timestamp() from before), true)",
+);
+pub const RETIRE_GATEWAY: Statement =
+    keyed("retire_gateway", "delete from horchestra.gateways where id = $1");
+
+pub const CLAIM_SESSION: Statement = keyed(
+    "claim_session",
+    "select epoch, session from horchestra.claim_session($1::text, $2::uuid, $3::text, $4::text, $5::uuid, \
+     $6::bigint * interval '1 microsecond')",
+);
+pub const RELEASE_SESSION: Statement =
+    keyed("release_session", "select horchestra.release_session($1::text, $2::bigint, $3::uuid)");
+/// $1 nodes, $2 epochs, $3 sessions, $4 gateway. Answers the nodes whose session is another by now.
+pub const TOUCH_SESSIONS: Statement = keyed(
+    "touch_sessions",
+    "with t as materialized (select t.node, t.session, s.node is not null as ours \
+     from unnest($1::text[], $2::bigint[], $3::uuid[]) t(node, epoch, session) \
+     left join horchestra.node_sessions s on s.node = t.node and s.epoch = t.epoch \
+     and s.session = t.session and s.gateway = $4), \
+     seen as (insert into horchestra.session_presence as p (node, session, last_seen) \
+     select node, session, clock_timestamp() from t where ours order by node \
+     on conflict (node) do update set session = excluded.session, last_seen = excluded.last_seen) \
+     select node from t where not ours",
+);
+pub const SESSION_OF: Statement =
+    keyed("session_of", concat!(session_query!(), " where s.node = $1 and g.until > clock_timestamp()"));
+pub const SESSIONS: Statement = keyed("sessions", concat!(session_query!(), " order by s.node"));
+
+/// $1 nodes, $2 cpu, $3 memory.
+pub const RECORD_HEARTBEATS: Statement = keyed(
+    "record_heartbeats",
+    "insert into horchestra.heartbeats as h (node, at, allocated_cpu, allocated_memory) \
+     select node, clock_timestamp(), cpu, memory \
+     from unnest($1::text[], $2::bigint[], $3::bigint[]) t(node, cpu, memory) order by node \
+     on conflict (node) do update set at = excluded.at, allocated_cpu = excluded.allocated_cpu, \
+     allocated_memory = excluded.allocated_memory",
+);
+pub const HEARTBEATS: Statement = keyed(
+    "heartbeats",
+    "select node, allocated_cpu, allocated_memory, (extract(epoch from at) * 1000000)::bigint as at, \
+     greatest(0, (extract(epoch from clock_timestamp() - at) * 1000000)::bigint) as age \
+     from horchestra.heartbeats order by node",
+);
+
+/// Partitions of the log with their bounds, lowest first. A pending detach is one that was interrupted.
+pub const PARTITIONS: Statement = keyed(
+    "partitions",
+    "select c.relname::text as name, i.inhdetachpending as pending from pg_inherits i \
+     join pg_class c on c.oid = i.inhrelid where i.inhparent = 'horchestra.events'::regclass",
+);
+/// Tables that look like partitions but are not attached: what is left of an interrupted drop or creation.
+pub const DETACHED_PARTITIONS: Statement = keyed(
+    "detached_partitions",
+    "select c.relname::text as name from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+     where n.nspname = 'horchestra' and c.relkind = 'r' and c.relname ~ '^events_[0-9]+$' \
+     and not exists (select 1 from pg_inherits i where i.inhrelid = c.oid)",
+);
+/// $1 from, $2 to (exclusive): how old the newest row of a stretch of the log is, in microseconds.
+pub const NEWEST_AGE: Statement = keyed(
+    "newest_age",
+    "select (extract(epoch from clock_timestamp() - at) * 1000000)::bigint from horchestra.events \
+     where rv >= $1 and rv < $2 order by rv desc limit 1",
+);
+pub const RAISE_OLDEST: Statement =
+    keyed("raise_oldest", "update horchestra.state set oldest = $1 where oldest < $1");
+/// $1 versions to keep.
+pub const TRIM_HISTORY: Statement = whole(
+    "trim_history",
+    "delete from horchestra.history h using (select uid, rv from (select uid, rv, \
+     row_number() over (partition by uid order by rv desc) as age from horchestra.history) v \
+     where v.age > $1 limit 5000) old where h.uid = old.uid and h.rv = old.rv",
+);
+/// $1 microseconds.
+pub const TRIM_TOMBSTONES: Statement = whole(
+    "trim_tombstones",
+    "with gone as (delete from horchestra.tombstones \
+     where at < clock_timestamp() - $1::bigint * interval '1 microsecond' returning uid, rv) \
+     delete from horchestra.history h using gone where h.uid = gone.uid and h.rv < gone.rv",
+);
+/// The newest row stays whatever its age: the next batch numbers from it.
+pub const TRIM_COMMITS: Statement = whole(
+    "trim_commits",
+    "delete from horchestra.commits where at < clock_timestamp() - interval '10 minutes' \
+     and rv < horchestra.head()",
+);
+pub const TRIM_NONCES: Statement = whole(
+    "trim_nonces",
+    "delete from horchestra.spent_nonces where at < clock_timestamp() - interval '1 hour'",
+);
+
+/// The whole catalogue.
+pub const ALL: &[Statement] = &[
+    COMMIT,
+    SETTLE,
+    ENSURE_PARTITIONS,
+    HEAD,
+    CHANGES,
+    ANCHOR,
+    LOAD,
+    UNDO,
+    HISTORY_OF_UID,
+    HISTORY_OF_KEY,
+    CLAIMS,
+    SETTINGS,
+    SETTINGS_FIRST,
+    SETTINGS_NEXT,
+    BEGIN_EPOCH,
+    ACQUIRE_LEASE,
+    RENEW_LEASE,
+    RELEASE_LEASE,
+    RENEW_GATEWAY,
+    RETIRE_GATEWAY,
+    CLAIM_SESSION,
+    RELEASE_SESSION,
+    TOUCH_SESSIONS,
+    SESSION_OF,
+    SESSIONS,
+    RECORD_HEARTBEATS,
+    HEARTBEATS,
+    PARTITIONS,
+    DETACHED_PARTITIONS,
+    NEWEST_AGE,
+    RAISE_OLDEST,
+    TRIM_HISTORY,
+    TRIM_TOMBSTONES,
+    TRIM_COMMITS,
+    TRIM_NONCES,
+];
