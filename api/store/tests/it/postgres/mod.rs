@@ -4,3 +4,5 @@ mod database;
 mod oracle;
 mod races;
 mod schema;
+
+crate::behaviour::suite!(crate::postgres::database::world);
