@@ -151,7 +151,8 @@ struct Run {
 impl Run {
     fn draft(&self, key: &Key, look: &Look) -> Draft {
         let uid = match self.heads.get(key) {
-            Some(held) if !look.fresh_uid => held.uid,
+            // The history of a name follows uids; of Applications it is compared.
+            Some(held) if !look.fresh_uid || key.kind == Kind::Application => held.uid,
             _ => uid_of(key, look.value),
         };
         let secret = |n: &u8| Edge {
