@@ -6,9 +6,10 @@
 //! Sessions are never resumed: each connection proves the key anew.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
@@ -139,8 +140,10 @@ fn builder(ca: &[u8]) -> Result<Builder, IdentityError> {
     for root in certificates(ca, "the CA")? {
         roots.add(root)?;
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    Ok(ClientConfig::builder_with_provider(provider)
+    // One for all the nodes that a process may play.
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    let provider = PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    Ok(ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots))
 }

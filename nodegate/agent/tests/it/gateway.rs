@@ -89,11 +89,6 @@ impl FakeGateway {
     pub async fn session(&mut self) -> FakeSession {
         timeout(SOON, self.sessions.recv()).await.expect("a session in time").expect("a server")
     }
-
-    /// True when a stream has opened that nobody took.
-    pub fn has_session(&self) -> bool {
-        !self.sessions.is_empty()
-    }
 }
 
 impl Drop for FakeGateway {
@@ -138,6 +133,20 @@ impl FakeSession {
             _ => None,
         })
         .await
+    }
+
+    /// Waits for a pass that found no application.
+    pub async fn idle(&mut self) {
+        let mut reported = true;
+        self.until(|up| match up {
+            Up::AppStatus(_) => {
+                reported = true;
+                None
+            }
+            Up::NodeUsage(_) => (!std::mem::replace(&mut reported, false)).then_some(()),
+            _ => None,
+        })
+        .await;
     }
 
     /// Ends the stream with this status; `None` ends it cleanly.

@@ -1,5 +1,11 @@
 //! The agent against a gateway that a test plays by hand.
 
+mod apps;
+mod fleet;
 mod gateway;
+mod jobs;
+mod logs;
 mod pki;
+mod processes;
+mod session;
 mod stream;

@@ -1,0 +1,450 @@
+//! Makes a node run what a push says, one pass at a time.
+//!
+//! A pass goes through everything in a fixed order (volumes, applications in random
+//! order, units that nobody wants, data of volumes that are gone) and holds against
+//! whatever it finds: it may be the first after a restart or the thousandth without
+//! a change. A failure of one application is logged and stops no other; it never
+//! becomes a message in a status.
+//!
+//! By default applications are handled one after the other, so that one slow pull
+//! or one workload that does not want to stop delays all others on the node. That
+//! is how deployed agents behave, and anything faster makes measurements of the
+//! control plane look better than they will be. `Order::Parallel` is there for
+//! people who are in a hurry.
+//!
+//! What a pass has learnt lives as long as the process: the generation that it
+//! applied, the runs it counted and the pace of restarts. After a restart of the
+//! agent the first is unknown until the next success, although workloads run.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use parking_lot::Mutex;
+use rand::seq::SliceRandom;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::desired::{Amounts, App, Desired, Env, RestartPolicy, Source, volume_id};
+use crate::status::{self, Memory};
+use crate::units::{DEFAULT_GRACE_SECONDS, Environment, Held, Observation, UnitError, UnitSpec, Units, Why};
+use crate::volumes::Volumes;
+
+/// Pause before each restart by the agent; the last one repeats.
+const PACE: [u64; 8] = [0, 0, 15, 30, 60, 120, 240, 300];
+/// A run this long makes up for all failures before it.
+const LONG_RUN: Duration = Duration::from_secs(600);
+
+/// How many applications are handled at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Order {
+    /// One after the other.
+    #[default]
+    Serial,
+    /// All at once.
+    Parallel,
+}
+
+/// How a pass behaves.
+#[derive(Debug, Clone, Default)]
+pub struct ConvergeOptions {
+    /// How many applications at a time.
+    pub order: Order,
+    /// How long an image takes that is not known yet.
+    pub pull_delay: Duration,
+    /// Every this many passes the unit manager cannot be reached; 0 = never.
+    pub init_flap: u32,
+    /// Workloads can have networks of their own (nothing is wired, though).
+    pub routed_network: bool,
+}
+
+/// Why an application was not applied.
+#[derive(Debug, thiserror::Error)]
+enum ApplyError {
+    #[error("a token cannot be mounted")]
+    Token,
+    #[error("Secret {0} is missing")]
+    Secret(String),
+    #[error("Secret {0} has no key {1}")]
+    Key(String, String),
+    #[error("the variable {0:?} has no usable name or value, or has it twice")]
+    Variable(String),
+    #[error("it has its own network, but there is no address or no network for it")]
+    Network,
+    #[error("the unit manager cannot be reached")]
+    Unreachable,
+    #[error("the unit could not be changed")]
+    Unit(#[from] UnitError),
+    #[error("a volume could not be made")]
+    Volume(#[from] std::io::Error),
+}
+
+/// When the agent restarts a unit that its manager has given up.
+#[derive(Debug, Clone, Default)]
+struct Pace {
+    digest: String,
+    restarts: usize,
+    /// Set when a failure has been seen that no restart has answered yet.
+    next: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    memory: HashMap<Uuid, Memory>,
+    pace: HashMap<Uuid, Pace>,
+    images: HashSet<String>,
+    passes: u32,
+    reachable: bool,
+    allocated: Amounts,
+}
+
+/// Brings a node to what is wanted, and reports what came of it.
+#[derive(Debug)]
+pub struct Converger {
+    options: ConvergeOptions,
+    units: Arc<Units>,
+    volumes: Volumes,
+    known: Mutex<Known>,
+}
+
+impl Converger {
+    /// A converger that has learnt nothing yet.
+    pub fn new(options: ConvergeOptions, units: Arc<Units>, volumes: Volumes) -> Self {
+        Self { options, units, volumes, known: Mutex::default() }
+    }
+
+    /// One pass. Returns early when interrupted; what is done already stays done.
+    pub async fn pass(&self, desired: &Desired, interrupt: &CancellationToken) {
+        let reachable = {
+            let mut known = self.known.lock();
+            known.passes = known.passes.wrapping_add(1);
+            let flap = self.options.init_flap;
+            known.reachable = flap == 0 || known.passes % flap != 0;
+            known.reachable
+        };
+        if let Err(error) = self.volumes.provision(&desired.volumes) {
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot make a volume");
+        }
+        let mut apps = desired.apps.clone();
+        apps.shuffle(&mut rand::rng());
+        let at_once = match self.options.order {
+            Order::Serial => 1,
+            Order::Parallel => 64,
+        };
+        let applied = futures::stream::iter(&apps).for_each_concurrent(at_once, async |app| {
+            if interrupt.is_cancelled() {
+                return;
+            }
+            if let Err(error) = self.apply(app, desired, reachable, interrupt).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, namespace = app.namespace, name = app.name, "not applied");
+            }
+        });
+        applied.await;
+        if reachable && !interrupt.is_cancelled() {
+            self.remove_unwanted(desired, interrupt).await;
+            if let Err(error) = self.volumes.reclaim(desired) {
+                tracing::warn!(error = &error as &dyn std::error::Error, "cannot remove a volume's data");
+            }
+        }
+        self.settle(desired);
+    }
+
+    /// Sums up what is allocated, as far as this pass has seen.
+    fn settle(&self, desired: &Desired) {
+        let mut allocated = Amounts::default();
+        for app in &desired.apps {
+            let status = self.status(app, desired);
+            if !status::is_terminal(app, &status.phase, status.attempts) {
+                allocated = allocated.plus(&app.effective);
+            }
+        }
+        self.known.lock().allocated = allocated;
+    }
+
+    /// Requests of everything wanted that is not over, as of the last pass.
+    pub fn allocated(&self) -> Amounts {
+        self.known.lock().allocated
+    }
+
+    /// The report on one application.
+    pub fn status(&self, app: &App, desired: &Desired) -> horchestra_proto::node::v1::AppStatus {
+        let (memory, reachable) = {
+            let known = self.known.lock();
+            (known.memory.get(&app.uid).copied().unwrap_or_default(), known.reachable)
+        };
+        let held = if reachable { self.units.observe(app.uid) } else { None };
+        let address = desired.addresses.get(&app.uid).map(String::as_str);
+        status::derive(app, held.as_ref(), memory, address)
+    }
+
+    async fn apply(
+        &self,
+        app: &App,
+        desired: &Desired,
+        reachable: bool,
+        interrupt: &CancellationToken,
+    ) -> Result<(), ApplyError> {
+        if !reachable {
+            return Err(ApplyError::Unreachable);
+        }
+        if app.deleting {
+            self.units.stop(app.uid, removal_grace(app.grace_seconds), interrupt).await?;
+            self.forget(app.uid);
+            return Ok(());
+        }
+        if !self.fits(app, desired) {
+            return Ok(());
+        }
+        check_mounts(app, desired)?;
+        let env = environment(app, desired)?;
+        self.pull(&app.image, interrupt).await?;
+        if app.isolated && !(self.options.routed_network && desired.addresses.contains_key(&app.uid)) {
+            return Err(ApplyError::Network);
+        }
+        self.run(app, env, interrupt).await?;
+        if self.units.observe(app.uid).is_some() {
+            self.units.freeze(app.uid, app.frozen);
+        }
+        self.known.lock().memory.entry(app.uid).or_default().applied = app.generation;
+        Ok(())
+    }
+
+    /// Starts, restarts, replaces or leaves alone.
+    async fn run(
+        &self,
+        app: &App,
+        env: Environment,
+        interrupt: &CancellationToken,
+    ) -> Result<(), ApplyError> {
+        let digest = digest(app, &env);
+        let held = self.units.observe(app.uid);
+        let counted = self.known.lock().memory.get(&app.uid).map_or(0, |memory| memory.runs);
+        match &held {
+            Some(unit) if unit.digest != digest => {
+                if unit.state == Held::Active {
+                    let grace = Duration::from_secs(unit.grace_seconds.max(0).unsigned_abs());
+                    self.units.stop(app.uid, grace, interrupt).await?;
+                }
+                self.forget(app.uid);
+                self.start(app, env, digest, app.pushed_attempts.max(0)).await
+            }
+            Some(unit) => {
+                let counted = counted.max(unit.runs);
+                let spent = status::attempts(app, held.as_ref(), counted);
+                self.known.lock().memory.entry(app.uid).or_default().runs = spent;
+                if self.should_restart(app, unit, spent) {
+                    self.start(app, env, digest, spent).await
+                } else {
+                    Ok(self.units.refresh(app.uid, &env)?)
+                }
+            }
+            None => {
+                let spent = status::attempts(app, None, counted);
+                if app.frozen || (app.is_job() && spent > app.backoff_limit) {
+                    return Ok(());
+                }
+                self.start(app, env, digest, spent).await
+            }
+        }
+    }
+
+    fn should_restart(&self, app: &App, unit: &Observation, spent: i32) -> bool {
+        let Held::Ended(ending) = &unit.state else { return false };
+        let allowed = match app.restart {
+            RestartPolicy::Never => !ending.succeeded() && spent <= app.backoff_limit,
+            RestartPolicy::OnFailure => !ending.succeeded(),
+            RestartPolicy::Always => true,
+        };
+        if !allowed || app.frozen {
+            return false;
+        }
+        let now = Instant::now();
+        let mut known = self.known.lock();
+        let pace = known.pace.entry(app.uid).or_default();
+        if pace.digest != unit.digest {
+            *pace = Pace { digest: unit.digest.clone(), ..Pace::default() };
+        }
+        let ran = ending.at_unix_nano.saturating_sub(unit.since_unix_nano);
+        if pace.next.is_none()
+            && ending.why != Why::Lost
+            && u128::try_from(ran).unwrap_or(0) > LONG_RUN.as_nanos()
+        {
+            pace.restarts = 0;
+        }
+        let pause = Duration::from_secs(PACE[pace.restarts.min(PACE.len() - 1)]);
+        if *pace.next.get_or_insert(now + pause) > now {
+            return false;
+        }
+        pace.next = None;
+        pace.restarts += 1;
+        true
+    }
+
+    /// Starts a unit. A run of a job counts from here on, whatever comes of it.
+    async fn start(&self, app: &App, env: Environment, digest: String, spent: i32) -> Result<(), ApplyError> {
+        let runs = if app.is_job() { spent + 1 } else { 0 };
+        self.known.lock().memory.entry(app.uid).or_default().runs = runs;
+        let spec = UnitSpec {
+            uid: app.uid,
+            namespace: app.namespace.clone(),
+            name: app.name.clone(),
+            argv: if app.command.is_empty() {
+                Vec::new()
+            } else {
+                app.command.iter().chain(&app.args).cloned().collect()
+            },
+            restart: app.restart,
+            grace_seconds: app.grace_seconds.unwrap_or(DEFAULT_GRACE_SECONDS),
+            deadline_seconds: app.deadline_seconds,
+            user: app.user,
+            group: app.group,
+            digest,
+            runs,
+        };
+        Ok(self.units.start(spec, env).await?)
+    }
+
+    /// All of its volumes are on this node.
+    fn fits(&self, app: &App, desired: &Desired) -> bool {
+        app.mounts.iter().all(|mount| match &mount.source {
+            Source::Volume { name, .. } => {
+                let id = volume_id(&app.namespace, name);
+                desired.volumes.iter().any(|volume| volume.id == id)
+            }
+            _ => true,
+        })
+    }
+
+    async fn pull(&self, image: &str, interrupt: &CancellationToken) -> Result<(), ApplyError> {
+        if self.options.pull_delay.is_zero() || self.known.lock().images.contains(image) {
+            return Ok(());
+        }
+        let pulled = interrupt.run_until_cancelled(tokio::time::sleep(self.options.pull_delay)).await;
+        pulled.ok_or(UnitError::Interrupted)?;
+        self.known.lock().images.insert(image.to_owned());
+        Ok(())
+    }
+
+    async fn remove_unwanted(&self, desired: &Desired, interrupt: &CancellationToken) {
+        let wanted: HashSet<Uuid> = desired.apps.iter().map(|app| app.uid).collect();
+        let unwanted: Vec<Uuid> = self.units.list().into_iter().filter(|uid| !wanted.contains(uid)).collect();
+        for uid in unwanted {
+            // Nothing says any more how long it may take.
+            let grace = removal_grace(None);
+            match self.units.stop(uid, grace, interrupt).await {
+                Ok(()) => tracing::info!(%uid, "removed a unit that nobody wants"),
+                Err(error) => {
+                    tracing::warn!(%uid, error = &error as &dyn std::error::Error, "a unit was not removed");
+                }
+            }
+        }
+        let mut known = self.known.lock();
+        known.memory.retain(|uid, _| wanted.contains(uid));
+        known.pace.retain(|uid, _| wanted.contains(uid));
+    }
+
+    fn forget(&self, uid: Uuid) {
+        let mut known = self.known.lock();
+        known.memory.remove(&uid);
+        known.pace.remove(&uid);
+    }
+}
+
+/// Removal cannot tell a grace of zero from none.
+fn removal_grace(seconds: Option<i64>) -> Duration {
+    let seconds = seconds.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_GRACE_SECONDS);
+    Duration::from_secs(seconds.unsigned_abs())
+}
+
+fn secret<'a>(
+    app: &App,
+    desired: &'a Desired,
+    name: &str,
+    optional: bool,
+) -> Result<Option<&'a BTreeMap<String, Vec<u8>>>, ApplyError> {
+    match desired.secrets.get(&(app.namespace.clone(), name.to_owned())) {
+        None if !optional => Err(ApplyError::Secret(name.to_owned())),
+        found => Ok(found),
+    }
+}
+
+fn check_mounts(app: &App, desired: &Desired) -> Result<(), ApplyError> {
+    for mount in &app.mounts {
+        match &mount.source {
+            Source::Token { .. } => return Err(ApplyError::Token),
+            Source::Secret { name, items, optional } => {
+                let Some(data) = secret(app, desired, name, *optional)? else { continue };
+                if let Some((key, _)) = items.iter().find(|(key, _)| !optional && !data.contains_key(key)) {
+                    return Err(ApplyError::Key(name.clone(), key.clone()));
+                }
+            }
+            Source::Volume { .. } | Source::Scratch => {}
+        }
+    }
+    Ok(())
+}
+
+/// The variables of a workload, in order, Secrets opened.
+fn environment(app: &App, desired: &Desired) -> Result<Environment, ApplyError> {
+    let mut all = Environment::new();
+    for entry in &app.env {
+        match entry {
+            Env::Literal(name, value) => all.push((name.clone(), value.clone())),
+            Env::Key { name, secret: of, key, optional } => {
+                match secret(app, desired, of, *optional)?.and_then(|data| data.get(key)) {
+                    Some(value) => all.push((name.clone(), text(name, value)?)),
+                    None if *optional => {}
+                    None => return Err(ApplyError::Key(of.clone(), key.clone())),
+                }
+            }
+            Env::All { secret: of, prefix, optional } => {
+                for (key, value) in secret(app, desired, of, *optional)?.into_iter().flatten() {
+                    let name = format!("{prefix}{key}");
+                    let value = text(&name, value)?;
+                    all.push((name, value));
+                }
+            }
+        }
+    }
+    let mut seen = HashSet::new();
+    for (name, value) in &all {
+        let starts = name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic());
+        let fine = starts && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
+        if !fine || value.contains(['\n', '\r', '\0']) || !seen.insert(name) {
+            return Err(ApplyError::Variable(name.clone()));
+        }
+    }
+    Ok(all)
+}
+
+fn text(name: &str, value: &[u8]) -> Result<String, ApplyError> {
+    String::from_utf8(value.to_vec()).map_err(|_| ApplyError::Variable(name.to_owned()))
+}
+
+/// Digest of everything whose change calls for a restart: values that come from
+/// Secrets do not, the names of variables do.
+fn digest(app: &App, env: &Environment) -> String {
+    let literals: HashMap<&str, &str> = app
+        .env
+        .iter()
+        .filter_map(|entry| match entry {
+            Env::Literal(name, value) => Some((name.as_str(), value.as_str())),
+            _ => None,
+        })
+        .collect();
+    let variables: Vec<(&str, Option<&&str>)> =
+        env.iter().map(|(name, _)| (name.as_str(), literals.get(name.as_str()))).collect();
+    let rendered = format!(
+        "{:?}",
+        (
+            (&app.image, &app.command, &app.args, variables, &app.mounts, app.isolated),
+            (app.restart, app.grace_seconds, app.deadline_seconds, app.user, app.group),
+            (app.limits.cpu.to_string(), app.limits.memory.to_string()),
+        )
+    );
+    Sha256::digest(rendered).iter().map(|byte| format!("{byte:02x}")).collect()
+}

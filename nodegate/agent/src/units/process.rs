@@ -1,0 +1,293 @@
+//! Workloads that are commands, each under its own supervisor.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::units::ledger::{StopRequest, UnitDirectory, UnitState};
+use crate::units::shim::{self, UNIT_VARIABLE};
+use crate::units::{
+    Ending, Environment, Held, Observation, UnitError, UnitSpec, Usage, Why, now_unix_nano, procfs,
+};
+
+/// How long the supervisor may take to start its command.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long past its grace a stop may take before the agent kills by itself, and
+/// how long after that until it gives up.
+const STOP_MARGIN: Duration = Duration::from_secs(10);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Units that are processes of this machine.
+#[derive(Debug)]
+pub struct Processes {
+    root: PathBuf,
+    program: PathBuf,
+    peaks: Mutex<HashMap<Uuid, i64>>,
+}
+
+impl Processes {
+    /// Keeps units below `root`. `program` is started with `run-unit` to supervise
+    /// one: the agent's own binary.
+    pub fn open(root: PathBuf, program: PathBuf) -> io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&root)?;
+        Ok(Self { root, program, peaks: Mutex::default() })
+    }
+
+    fn directory(&self, uid: Uuid) -> UnitDirectory {
+        UnitDirectory::at(self.root.join(uid.to_string()))
+    }
+
+    pub(super) fn list(&self) -> Vec<Uuid> {
+        let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
+        entries.flatten().filter_map(|entry| Uuid::parse_str(entry.file_name().to_str()?).ok()).collect()
+    }
+
+    pub(super) fn holds(&self, uid: Uuid) -> bool {
+        self.directory(uid).path().exists()
+    }
+
+    pub(super) fn log_file(&self, uid: Uuid) -> PathBuf {
+        self.directory(uid).log()
+    }
+
+    pub(super) fn observe(&self, uid: Uuid) -> Option<Observation> {
+        let directory = self.directory(uid);
+        if !directory.path().exists() {
+            return None;
+        }
+        let Some(spec) = directory.spec() else {
+            // Half made by an agent that was killed; or somebody else's doing.
+            return Some(Observation::new(Held::Ended(lost(0))));
+        };
+        let state = directory.state();
+        let held = match &state {
+            Some(UnitState { ending: Some(ending), .. }) => Held::Ended(ending.clone()),
+            Some(state) if state.is_supervised() => Held::Active,
+            // The ending may have been written between the two looks.
+            Some(_) => Held::Ended(self.settle(&directory)),
+            None => Held::Ended(lost(0)),
+        };
+        Some(Observation {
+            state: held,
+            digest: spec.digest,
+            runs: spec.runs,
+            grace_seconds: spec.grace_seconds,
+            since_unix_nano: state.map_or(0, |state| state.since_unix_nano),
+        })
+    }
+
+    /// A unit whose supervisor is gone: kills what is left of it, and writes down an
+    /// ending where there is none.
+    fn settle(&self, directory: &UnitDirectory) -> Ending {
+        let Some(mut state) = directory.state() else { return lost(0) };
+        if let Some(ending) = state.ending {
+            return ending;
+        }
+        if let Some(spec) = directory.spec() {
+            sweep(&state, spec.uid);
+        }
+        let ending = lost(now_unix_nano());
+        state.ending = Some(ending.clone());
+        state.main = None;
+        if let Err(error) = directory.write_state(&state) {
+            tracing::warn!(%error, path = %directory.path().display(), "cannot write down that a unit was lost");
+        }
+        ending
+    }
+
+    pub(super) async fn start(&self, spec: UnitSpec, env: Environment) -> Result<(), UnitError> {
+        let uid = spec.uid;
+        let directory = self.directory(uid);
+        let file = |what| move |source| UnitError::File { uid, what, source };
+        if let Some(state) = directory.state()
+            && !state.is_supervised()
+        {
+            self.settle(&directory);
+        }
+        self.peaks.lock().remove(&uid);
+        shim::prepare(&directory, &spec).map_err(file("make the directory"))?;
+        directory.clear_run().map_err(file("clear the last run"))?;
+        directory.write_environment(&env).map_err(file("write the variables"))?;
+        directory.write_spec(&spec).map_err(file("write the configuration"))?;
+        // The handle is dropped: the runtime waits for a supervisor that ends while
+        // this agent lives, and the supervisor does not need it to.
+        let supervisor = tokio::process::Command::new(&self.program)
+            .arg("run-unit")
+            .arg(directory.path())
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(file("start the supervisor"))?;
+        drop(supervisor);
+        let deadline = Instant::now() + START_TIMEOUT;
+        while directory.state().is_none() {
+            if Instant::now() >= deadline {
+                return Err(UnitError::NotStarted(uid));
+            }
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_environment(&self, uid: Uuid, env: &Environment) -> Result<(), UnitError> {
+        let directory = self.directory(uid);
+        if directory.environment().as_ref() == Some(env) {
+            return Ok(());
+        }
+        directory.write_environment(env).map_err(|source| UnitError::File {
+            uid,
+            what: "write the variables",
+            source,
+        })
+    }
+
+    pub(super) async fn stop(
+        &self,
+        uid: Uuid,
+        grace: Duration,
+        interrupt: &CancellationToken,
+    ) -> Result<(), UnitError> {
+        let directory = self.directory(uid);
+        let supervised = || directory.state().filter(|state| state.ending.is_none() && state.is_supervised());
+        if let Some(state) = supervised() {
+            if directory.stop_request().is_none() {
+                let request = StopRequest { grace_seconds: grace.as_secs(), at_unix_nano: now_unix_nano() };
+                directory.write_stop_request(&request).map_err(|source| UnitError::File {
+                    uid,
+                    what: "ask for the stop",
+                    source,
+                })?;
+            }
+            let _ = kill(Pid::from_raw(state.supervisor.pid), Signal::SIGTERM);
+        }
+        let begun = Instant::now();
+        let mut killed = false;
+        while let Some(state) = supervised() {
+            let over = begun.elapsed().saturating_sub(grace);
+            if over >= STOP_MARGIN * 2 {
+                return Err(UnitError::Stuck(uid));
+            }
+            if over >= STOP_MARGIN && !killed {
+                killed = true;
+                kill_unit(&state, uid);
+            }
+            interrupt.run_until_cancelled(sleep(LOOK)).await.ok_or(UnitError::Interrupted)?;
+        }
+        self.remove(uid)
+    }
+
+    /// Removes what is left of a unit that is over.
+    pub(super) fn remove(&self, uid: Uuid) -> Result<(), UnitError> {
+        let directory = self.directory(uid);
+        if !directory.path().exists() {
+            return Ok(());
+        }
+        self.settle(&directory);
+        self.peaks.lock().remove(&uid);
+        std::fs::remove_dir_all(directory.path()).map_err(|source| UnitError::File {
+            uid,
+            what: "remove the directory",
+            source,
+        })
+    }
+
+    pub(super) fn reap_stalled(&self) {
+        for uid in self.list() {
+            let directory = self.directory(uid);
+            let (Some(request), Some(state)) = (directory.stop_request(), directory.state()) else {
+                continue;
+            };
+            let waited = Duration::from_nanos(
+                u64::try_from(now_unix_nano().saturating_sub(request.at_unix_nano)).unwrap_or(0),
+            );
+            let allowed = Duration::from_secs(request.grace_seconds).saturating_add(STOP_MARGIN);
+            if state.ending.is_none() && state.is_supervised() && waited > allowed {
+                tracing::warn!(%uid, "a unit outstayed its stop and is killed");
+                kill_unit(&state, uid);
+            }
+        }
+    }
+
+    pub(super) fn freeze(&self, uid: Uuid, frozen: bool) {
+        let Some(state) = self.directory(uid).state().filter(UnitState::is_supervised) else { return };
+        let is_held_still = |stat: procfs::Stat| stat.state == b'T';
+        let main = state.main.and_then(|main| procfs::stat(main.pid));
+        if !frozen && !main.is_some_and(is_held_still) {
+            return;
+        }
+        let signal = if frozen { Signal::SIGSTOP } else { Signal::SIGCONT };
+        for (pid, stat) in procfs::descendants(state.supervisor.pid) {
+            if frozen != is_held_still(stat) {
+                let _ = kill(Pid::from_raw(pid), signal);
+            }
+        }
+    }
+
+    pub(super) fn usage(&self, uid: Uuid) -> Option<Usage> {
+        let state = self.directory(uid).state().filter(|state| state.ending.is_none())?;
+        if !state.is_supervised() {
+            return None;
+        }
+        let page = 4096;
+        let supervisor = procfs::stat(state.supervisor.pid)?;
+        let mut usage = Usage::default();
+        // What has ended and was waited for is in the sums of whoever waited.
+        let mut ticks = supervisor.reaped_ticks;
+        for (_, stat) in procfs::descendants(state.supervisor.pid) {
+            ticks += stat.ticks + stat.reaped_ticks;
+            usage.memory_bytes += stat.pages * page;
+            usage.pids += stat.threads;
+        }
+        usage.cpu_usec = ticks * procfs::USEC_PER_TICK;
+        let mut peaks = self.peaks.lock();
+        let peak = peaks.entry(uid).or_insert(0);
+        *peak = usage.memory_bytes.max(*peak);
+        usage.memory_peak_bytes = *peak;
+        Some(usage)
+    }
+
+    /// Where units are kept.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+fn lost(at_unix_nano: i64) -> Ending {
+    Ending { code: 137, at_unix_nano, why: Why::Lost }
+}
+
+/// Kills a unit together with its supervisor.
+fn kill_unit(state: &UnitState, uid: Uuid) {
+    for (pid, _) in procfs::descendants(state.supervisor.pid) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    if state.supervisor.is_alive() {
+        let _ = kill(Pid::from_raw(state.supervisor.pid), Signal::SIGKILL);
+    }
+    sweep(state, uid);
+}
+
+/// Kills what a supervisor that is gone left behind. A session's number is not given
+/// to another process while the session has members, so it names them safely.
+fn sweep(state: &UnitState, uid: Uuid) {
+    if state.boot != procfs::boot_id() {
+        return;
+    }
+    let variable = format!("{UNIT_VARIABLE}={uid}");
+    for pid in procfs::marked(state.supervisor.pid, &variable) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}

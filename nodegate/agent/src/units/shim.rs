@@ -1,0 +1,344 @@
+//! The supervisor of one unit: starts its command, takes its output, restarts it as
+//! its policy says, stops it, and writes down how it ended.
+//!
+//! It is a process of its own, in a session of its own, and knows nothing of a
+//! control plane. So workloads go on, are restarted, and lose neither output nor
+//! exit code while the agent is down, is killed or is replaced by another version.
+//!
+//! Guarantees. One supervisor for a unit: a lock on its directory decides. Nothing
+//! is left when it ends: orphans of the workload are adopted by the supervisor, so
+//! everything that the workload ever started is found below it and stopped with it,
+//! also what moved to a session of its own. Stopping is a TERM to all of them, then,
+//! after the grace, a KILL to all of them until none is left. Output goes through
+//! the supervisor into files of bounded size.
+//!
+//! Not guaranteed: limits of CPU and memory are not enforced, and nothing is kept
+//! from the workload but what the user that it runs as cannot reach. When the
+//! supervisor itself is killed, the agent sweeps up what is left.
+//!
+//! Refused: handing the log file itself to the workload. It would need no copying,
+//! but such a file cannot be rotated without losing what is written in between.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, PipeReader, PipeWriter, Read};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, Flock, FlockArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, setsid};
+
+use crate::desired::RestartPolicy;
+use crate::logs::LogFile;
+use crate::units::ledger::{UnitDirectory, UnitState};
+use crate::units::procfs::{self, ProcessId};
+use crate::units::{Ending, UnitSpec, Why, now_unix_nano};
+
+/// Pause before a restart.
+const RESTART_DELAY: Duration = Duration::from_millis(100);
+/// This many starts …
+const START_LIMIT: usize = 5;
+/// … in this time are too many.
+const START_WINDOW: Duration = Duration::from_secs(30);
+/// Between two looks at whether all that was killed is gone.
+const KILL_INTERVAL: Duration = Duration::from_millis(200);
+/// Marks the processes of a unit.
+pub const UNIT_VARIABLE: &str = "HORCHESTRA_UNIT";
+
+/// Supervises the unit in this directory until it is over. Returns at once when it
+/// has a supervisor already.
+pub fn run(directory: &Path) -> anyhow::Result<()> {
+    let directory = UnitDirectory::at(directory.to_owned());
+    let lock = OpenOptions::new().create(true).append(true).open(directory.lock())?;
+    let Ok(_lock) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { return Ok(()) };
+    let spec = directory.spec().ok_or_else(|| anyhow::anyhow!("there is no unit in this directory"))?;
+
+    // Fails only when this process leads a session already, which is as good.
+    let _ = setsid();
+    set_child_subreaper(true)?;
+    std::env::set_current_dir(directory.work())?;
+
+    let mut mask = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        mask.add(signal);
+    }
+    mask.thread_block()?;
+    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    let (reader, writer) = io::pipe()?;
+    fcntl(reader.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+
+    let me = std::process::id().cast_signed();
+    let state = UnitState {
+        boot: procfs::boot_id(),
+        supervisor: ProcessId::of(me).unwrap_or(ProcessId { pid: me, start: 0 }),
+        main: None,
+        since_unix_nano: now_unix_nano(),
+        starts: 0,
+        ending: None,
+    };
+    let log = LogFile::open(&directory.log())?;
+    let mut shim =
+        Shim { directory, spec, state, signals, reader, writer, log, stopping: false, exited: None };
+    let ending = shim.supervise()?;
+    shim.state.main = None;
+    shim.state.ending = Some(ending);
+    shim.directory.write_state(&shim.state)?;
+    Ok(())
+}
+
+struct Shim {
+    directory: UnitDirectory,
+    spec: UnitSpec,
+    state: UnitState,
+    signals: SignalFd,
+    reader: PipeReader,
+    writer: PipeWriter,
+    log: LogFile,
+    stopping: bool,
+    /// Exit code of the process that was waited for last, if it is the main one.
+    exited: Option<i32>,
+}
+
+impl Shim {
+    fn supervise(&mut self) -> anyhow::Result<Ending> {
+        let mut starts = VecDeque::new();
+        loop {
+            let begun = Instant::now();
+            starts.push_back(begun);
+            starts.retain(|start| begun.duration_since(*start) < START_WINDOW);
+            let mut ending = match self.start() {
+                Ok(()) => self.wait_for_main(begun)?,
+                Err(error) => self.not_started(&error)?,
+            };
+            self.clear()?;
+            if self.stopping {
+                return Ok(Ending { why: Why::Stopped, ..ending });
+            }
+            let again = match self.spec.restart {
+                RestartPolicy::Always => true,
+                RestartPolicy::OnFailure => !ending.succeeded(),
+                RestartPolicy::Never => false,
+            };
+            if !again {
+                return Ok(ending);
+            }
+            if starts.len() >= START_LIMIT {
+                ending.why = Why::StartLimit;
+                return Ok(ending);
+            }
+            let until = Instant::now() + RESTART_DELAY;
+            while !self.stopping && Instant::now() < until {
+                self.wait(Some(until))?;
+            }
+            if self.stopping {
+                return Ok(Ending { why: Why::Stopped, ..ending });
+            }
+        }
+    }
+
+    /// Starts the command. The variables are read anew, so a restart sees new values.
+    fn start(&mut self) -> io::Result<()> {
+        self.exited = None;
+        let Some((program, arguments)) = self.spec.argv.split_first() else {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        };
+        let work = self.directory.work();
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("HOME", &work)
+            .env("PWD", &work)
+            .envs(self.directory.environment().unwrap_or_default())
+            .env(UNIT_VARIABLE, self.spec.uid.to_string())
+            .stdin(Stdio::null())
+            .stdout(self.writer.try_clone()?)
+            .stderr(self.writer.try_clone()?)
+            .process_group(0);
+        if nix::unistd::geteuid().is_root() {
+            if let Some(group) = self.spec.group {
+                command.gid(group);
+            }
+            if let Some(user) = self.spec.user {
+                command.uid(user);
+            }
+        }
+        // The handle is dropped: all children are waited for in one place.
+        let pid = command.spawn()?.id().cast_signed();
+        self.state.main = ProcessId::of(pid);
+        self.state.starts += 1;
+        self.directory.write_state(&self.state)
+    }
+
+    /// A command that cannot be run ends at once, with the codes that shells use.
+    fn not_started(&mut self, error: &io::Error) -> anyhow::Result<Ending> {
+        let program = self.spec.argv.first().map_or("", String::as_str);
+        self.log.write(format!("cannot run {program:?}: {error}\n").as_bytes())?;
+        self.state.starts += 1;
+        self.directory.write_state(&self.state)?;
+        let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+        Ok(Ending { code, at_unix_nano: now_unix_nano(), why: Why::Exit })
+    }
+
+    fn wait_for_main(&mut self, begun: Instant) -> anyhow::Result<Ending> {
+        let mut deadline = self.spec.deadline_seconds.map(|seconds| begun + Duration::from_secs(seconds));
+        let mut why = Why::Exit;
+        let mut kill_at: Option<Instant> = None;
+        loop {
+            if let Some(code) = self.exited.take() {
+                return Ok(Ending { code, at_unix_nano: now_unix_nano(), why });
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                deadline = None;
+                why = Why::Deadline;
+                kill_at.get_or_insert(now + self.ask_to_stop());
+            }
+            if self.stopping && kill_at.is_none() {
+                kill_at = Some(now + self.ask_to_stop());
+            }
+            if kill_at.is_some_and(|at| at <= now) {
+                self.signal_all(Signal::SIGKILL);
+                kill_at = Some(now + KILL_INTERVAL);
+            }
+            self.wait([kill_at, deadline].into_iter().flatten().min())?;
+        }
+    }
+
+    /// Stops what the main process left behind.
+    fn clear(&mut self) -> anyhow::Result<()> {
+        self.drain()?;
+        if self.below().is_empty() {
+            return Ok(());
+        }
+        let mut kill_at = Instant::now() + self.ask_to_stop();
+        loop {
+            self.wait(Some(kill_at.min(Instant::now() + KILL_INTERVAL)))?;
+            if self.below().is_empty() {
+                return self.drain();
+            }
+            if kill_at <= Instant::now() {
+                self.signal_all(Signal::SIGKILL);
+                kill_at = Instant::now() + KILL_INTERVAL;
+            }
+        }
+    }
+
+    /// Sends TERM to everything, and CONT for what is held still. Returns the grace.
+    fn ask_to_stop(&self) -> Duration {
+        self.signal_all(Signal::SIGTERM);
+        self.signal_all(Signal::SIGCONT);
+        let own = u64::try_from(self.spec.grace_seconds).unwrap_or(0);
+        let asked = self.directory.stop_request().map(|request| request.grace_seconds);
+        Duration::from_secs(asked.unwrap_or(own))
+    }
+
+    fn below(&self) -> Vec<i32> {
+        let found = procfs::descendants(self.state.supervisor.pid);
+        found.into_iter().map(|(pid, _)| pid).collect()
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        for pid in self.below() {
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+
+    /// Waits for output, a signal, or this moment.
+    fn wait(&mut self, until: Option<Instant>) -> anyhow::Result<()> {
+        let timeout = match until {
+            None => PollTimeout::NONE,
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let milliseconds = u16::try_from(left.as_millis().saturating_add(1)).unwrap_or(u16::MAX);
+                PollTimeout::from(milliseconds)
+            }
+        };
+        let mut sources = [
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.reader.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut sources, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        self.take_output()?;
+        while let Some(signal) = self.signals.read_signal()? {
+            if signal.ssi_signo != Signal::SIGCHLD as u32 {
+                self.stopping = true;
+            }
+        }
+        self.reap()
+    }
+
+    /// One piece, so that a chatty workload cannot keep signals waiting.
+    fn take_output(&mut self) -> anyhow::Result<bool> {
+        let mut piece = [0; 16 * 1024];
+        match self.reader.read(&mut piece) {
+            Ok(0) => Ok(false),
+            Ok(length) => {
+                // A full disk must not stop the workload; its output is lost then.
+                let _ = self.log.write(&piece[..length]);
+                Ok(true)
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn drain(&mut self) -> anyhow::Result<()> {
+        // Bounded: what is still below may write for ever.
+        for _ in 0..256 {
+            if !self.take_output()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for every child that has ended, adopted ones included.
+    fn reap(&mut self) -> anyhow::Result<()> {
+        loop {
+            let (pid, code) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) => (pid, code),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32),
+                Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(()),
+                Ok(_) | Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            if self.state.main.is_some_and(|main| main.pid == pid.as_raw()) {
+                self.state.main = None;
+                self.exited = Some(code);
+            }
+        }
+    }
+}
+
+/// Makes the directories of a unit, its working directory owned by whoever it runs
+/// as. Others may pass through but see nothing.
+pub fn prepare(directory: &UnitDirectory, spec: &UnitSpec) -> io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+    let make = |path: &Path, mode: u32| {
+        fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    };
+    make(directory.path(), 0o711)?;
+    make(&directory.path().join("log"), 0o700)?;
+    make(&directory.work(), 0o700)?;
+    if nix::unistd::geteuid().is_root() {
+        chown(directory.work(), spec.user, spec.group)?;
+    }
+    File::create(directory.lock()).map(drop)
+}
