@@ -5,6 +5,7 @@
 //! must agree on lives here, so that a rule of the API has one place.
 
 pub mod admit;
+pub mod alias;
 pub mod decode;
 pub mod kind;
 pub mod kinds;
@@ -18,6 +19,7 @@ pub mod registry;
 pub mod schema;
 pub mod selector;
 pub mod status;
+pub mod table;
 pub mod time;
 pub mod values;
 pub mod yaml;

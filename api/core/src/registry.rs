@@ -10,6 +10,7 @@ use crate::kinds;
 use crate::object::Object;
 use crate::schema::Schema;
 use crate::status::Cause;
+use crate::table::{Column, PLAIN};
 
 /// What the generic code needs to know of one kind.
 pub struct KindSpec {
@@ -27,6 +28,8 @@ pub struct KindSpec {
     /// Rules of one object alone that the schema cannot say: every violation, in the order of the fields.
     /// Runs on an object that satisfies the schema.
     pub validate: fn(&Object) -> Vec<Cause>,
+    /// What tables show, name and age included.
+    pub columns: &'static [Column],
     /// Fields beyond `metadata.name` and `metadata.namespace` that field selectors may name.
     pub selectable: &'static [Selectable],
     /// What the store keeps beside the body.
@@ -108,6 +111,7 @@ impl KindSpec {
             history: Some(DEFAULT_HISTORY),
             defaults: |_| {},
             validate: |_| Vec::new(),
+            columns: PLAIN,
             selectable: &[],
             facts: |_| Facts::default(),
             references: |_| Vec::new(),

@@ -4,8 +4,10 @@ use std::sync::LazyLock;
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::meta::{Condition, ConditionStatus, ObjectMeta, condition};
 use super::null_as_default;
@@ -14,6 +16,7 @@ use crate::object::Object;
 use crate::quantity::Quantity;
 use crate::registry::{Facts, KindSpec, Selectable};
 use crate::schema::{self, Schema};
+use crate::table::{AGE, Column, NAME, text_at};
 use crate::time::Time;
 
 /// Labels under this prefix are derived from the node's report, never written by operators.
@@ -179,7 +182,71 @@ fn schema() -> &'static Schema {
     &SCHEMA
 }
 
+const COLUMNS: &[Column] = &[
+    NAME,
+    Column::text("Status", "Ready or NotReady, as the control plane judges the node.", |object, now| {
+        Value::from(if is_ready(object, now) { "Ready" } else { "NotReady" })
+    }),
+    Column::text(
+        "CPU",
+        "Cores asked for by the workloads on the node, and cores that it has.",
+        |object, _| {
+            let amount = |of: &str| amount(object, of, "cpu");
+            Value::from(format!("{}/{}", amount("allocated"), amount("capacity")))
+        },
+    ),
+    Column::text(
+        "MEM",
+        "Memory asked for by the workloads on the node, and memory that it has.",
+        |object, _| {
+            let amount = |of: &str| gibibytes(amount(object, of, "memory"));
+            Value::from(format!("{}/{}Gi", amount("allocated"), amount("capacity")))
+        },
+    ),
+    Column::wide("IP", "Address of the node.", |object, _| text_at(object, &["status", "ip"])),
+    Column::wide("OS", "Operating system of the node.", |object, _| text_at(object, &["status", "os"])),
+    AGE,
+];
+
+/// Seconds after which a node that nobody has judged yet counts as silent.
+const UNJUDGED_TIMEOUT: i64 = 45;
+
+/// The verdict of the condition `Ready`; of a node without one, whether it says it is ready and was heard of
+/// lately.
+pub fn is_ready(object: &Object, now: Timestamp) -> bool {
+    let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array);
+    let verdict = conditions.into_iter().flatten().find(|condition| condition["type"] == CONDITION_READY);
+    if let Some(verdict) = verdict {
+        return verdict["status"] == "True";
+    }
+    let heard = object.str_at(&["status", "heartbeat"]).parse::<Timestamp>();
+    object.at(&["status", "ready"]) == Some(&Value::Bool(true))
+        && heard.is_ok_and(|heard| now.as_second() - heard.as_second() <= UNJUDGED_TIMEOUT)
+}
+
+/// An amount in the status of a node; zero when it is missing or no quantity.
+fn amount(object: &Object, of: &str, resource: &str) -> Quantity {
+    match object.at(&["status", of, resource]) {
+        Some(value) => serde_json::from_value(value.clone()).unwrap_or_default(),
+        None => Quantity::ZERO,
+    }
+}
+
+/// Whole numbers without a fraction, everything else with one digit of it.
+fn gibibytes(amount: Quantity) -> String {
+    const GIB: i64 = 1 << 30;
+    let bytes = amount.int();
+    if bytes % GIB == 0 {
+        (bytes / GIB).to_string()
+    } else {
+        #[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
+        let gib = bytes as f64 / GIB as f64;
+        format!("{gib:.1}")
+    }
+}
+
 pub(crate) static SPEC: KindSpec = KindSpec {
+    columns: COLUMNS,
     selectable: &[Selectable {
         field: "spec.unschedulable",
         path: &["spec", "unschedulable"],

@@ -1,5 +1,6 @@
 //! Application: one process on one node.
 
+mod columns;
 mod placement;
 mod rules;
 mod validate;
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use columns::{address, status};
 pub use placement::*;
 pub use validate::{MAX_ENV, MAX_VOLUMES, exec_faults, violations};
 pub use volumes::*;

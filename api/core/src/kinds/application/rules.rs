@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
+use super::columns::COLUMNS;
 use super::validate::application_violations;
 use super::{Application, VolumeType};
 use crate::kind::Kind;
@@ -80,8 +81,9 @@ pub(crate) static SPEC: KindSpec = KindSpec {
     categories: &["all"],
     selectable: &[
         Selectable { field: "spec.placement.nodeName", path: &["spec", "placement", "nodeName"], absent: "" },
-        Selectable { field: "status.phase", path: &["status", "phase"], absent: "" },
+        Selectable { field: "status.phase", path: &["status", "phase"], absent: "Pending" },
     ],
+    columns: COLUMNS,
     defaults,
     validate: application_violations,
     facts,
