@@ -3,6 +3,7 @@
 mod caller;
 mod request;
 mod service;
+pub mod settings;
 mod watch;
 
 pub use caller::{Caller, RequestContext};

@@ -1,0 +1,129 @@
+//! Settings that all processes of a cluster must agree on.
+//!
+//! They live in one row of the database. The first process to start on a new database writes its own values
+//! (what its flags say, else the defaults); from then on a process whose flags contradict the row refuses to
+//! start and names both values. A flag that is not given follows the row.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use horchestra_store::{ReadError, Store};
+use serde::{Deserialize, Serialize};
+
+/// The settings, as stored. A member that an older process does not know is kept as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSettings {
+    /// After how long without a heartbeat a node is judged silent, in milliseconds.
+    pub node_ready_timeout_ms: u64,
+    #[serde(flatten)]
+    pub others: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What this process's flags say; `None` follows the cluster.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    pub node_ready_timeout: Option<Duration>,
+}
+
+/// Without a flag, and without a row.
+pub const DEFAULT_READY_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Why this process must not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    #[error("the cluster's settings could not be read")]
+    Read(#[source] ReadError),
+    #[error("the cluster's settings are not readable by this version")]
+    Unreadable(#[source] serde_json::Error),
+    #[error(
+        "--{flag} says {ours}, but this cluster runs with {theirs}: start every process with the same value, \
+         or leave the flag out"
+    )]
+    Mismatch { flag: &'static str, ours: String, theirs: String },
+}
+
+impl ClusterSettings {
+    pub fn node_ready_timeout(&self) -> Duration {
+        Duration::from_millis(self.node_ready_timeout_ms)
+    }
+
+    fn of(wanted: Wanted) -> ClusterSettings {
+        let timeout = wanted.node_ready_timeout.unwrap_or(DEFAULT_READY_TIMEOUT);
+        ClusterSettings {
+            node_ready_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            others: serde_json::Map::new(),
+        }
+    }
+
+    fn check(&self, wanted: Wanted) -> Result<(), SettingsError> {
+        match wanted.node_ready_timeout {
+            Some(ours) if ours != self.node_ready_timeout() => Err(SettingsError::Mismatch {
+                flag: "node-ready-timeout",
+                ours: format!("{ours:?}"),
+                theirs: format!("{:?}", self.node_ready_timeout()),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`ClusterSettings::agree`], and waits for a database that cannot be reached yet.
+    pub async fn agree_patiently(store: &Store, wanted: Wanted) -> Result<ClusterSettings, SettingsError> {
+        loop {
+            match ClusterSettings::agree(store, wanted).await {
+                Err(SettingsError::Read(error)) => {
+                    tracing::warn!(%error, "waiting for the cluster's settings");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                decided => return decided,
+            }
+        }
+    }
+
+    /// Reads the cluster's settings, writing ours when there are none, and holds our flags against them.
+    pub async fn agree(store: &Store, wanted: Wanted) -> Result<ClusterSettings, SettingsError> {
+        loop {
+            if let Some(row) = store.settings().await.map_err(SettingsError::Read)? {
+                let settings: ClusterSettings =
+                    serde_json::from_slice(&row.body).map_err(SettingsError::Unreadable)?;
+                settings.check(wanted)?;
+                return Ok(settings);
+            }
+            let ours = ClusterSettings::of(wanted);
+            let body = Bytes::from(serde_json::to_vec(&ours).map_err(SettingsError::Unreadable)?);
+            if store.write_settings(body, 0).await.map_err(SettingsError::Read)? {
+                return Ok(ours);
+            }
+            // Another process was first: its row is there now.
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(seconds: u64) -> Wanted {
+        Wanted { node_ready_timeout: Some(Duration::from_secs(seconds)) }
+    }
+
+    #[tokio::test]
+    async fn the_first_process_decides_and_the_others_must_agree() {
+        let store = Store::memory();
+        let first = ClusterSettings::agree(&store, wanted(60)).await.unwrap();
+        assert_eq!(first.node_ready_timeout(), Duration::from_secs(60));
+        assert_eq!(ClusterSettings::agree(&store, Wanted::default()).await.unwrap(), first);
+        assert_eq!(ClusterSettings::agree(&store, wanted(60)).await.unwrap(), first);
+        let refused = ClusterSettings::agree(&store, wanted(45)).await.unwrap_err().to_string();
+        assert!(refused.contains("45s") && refused.contains("60s"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn settings_of_a_newer_version_are_kept() {
+        let store = Store::memory();
+        let newer = Bytes::from_static(br#"{"nodeReadyTimeoutMs":1000,"somethingNew":true}"#);
+        assert!(store.write_settings(newer, 0).await.unwrap());
+        let read = ClusterSettings::agree(&store, Wanted::default()).await.unwrap();
+        assert_eq!(read.others["somethingNew"], true);
+    }
+}
