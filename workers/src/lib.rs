@@ -1,6 +1,9 @@
 //! The loops that turn what was asked for into what should run where.
 
+pub mod args;
+pub mod compaction;
 pub mod heartbeats;
 pub mod lifecycle;
+pub mod run;
 pub mod scheduler;
 pub mod substrate;

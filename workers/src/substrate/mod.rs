@@ -18,6 +18,7 @@
 //!   process takes over at once.
 
 mod leader;
+mod metrics;
 mod runner;
 
 use std::time::Duration;
@@ -28,10 +29,11 @@ use horchestra_service::Caller;
 use horchestra_store::Change;
 use horchestra_store::store::Lease;
 
-pub use runner::{LoopMetrics, Runner, RunnerOptions};
+pub use metrics::LoopMetrics;
+pub use runner::{Runner, RunnerOptions};
 
 /// One loop. See the module for the contract.
-pub trait Reconciler: Send + 'static {
+pub trait Reconciler: Send + Sync + 'static {
     /// The name of the loop and of its lease.
     fn name(&self) -> &'static str;
 

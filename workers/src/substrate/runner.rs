@@ -1,8 +1,6 @@
 //! Runs one [`Reconciler`]: campaign, term, passes.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -14,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::metrics::{LoopLabels, LoopMetrics};
 use super::{PassReport, Reconciler, Term, leader};
 
 /// How a loop is run.
@@ -40,35 +39,19 @@ impl Default for RunnerOptions {
     }
 }
 
-/// Counters of one loop, for the metrics listener.
-#[derive(Debug, Default)]
-pub struct LoopMetrics {
-    pub leading: AtomicBool,
-    pub epoch: AtomicI64,
-    pub passes: AtomicU64,
-    pub failed_passes: AtomicU64,
-    pub panics: AtomicU64,
-    pub writes: AtomicU64,
-    pub refused_writes: AtomicU64,
-    /// Duration of the last pass.
-    pub last_pass_micros: AtomicU64,
-}
-
 /// Runs one loop for as long as the process lives.
 pub struct Runner<R> {
     reconciler: R,
     store: Store,
     options: RunnerOptions,
-    metrics: Arc<LoopMetrics>,
+    metrics: LoopMetrics,
+    labels: LoopLabels,
 }
 
 impl<R: Reconciler> Runner<R> {
-    pub fn new(reconciler: R, store: Store, options: RunnerOptions) -> Runner<R> {
-        Runner { reconciler, store, options, metrics: Arc::default() }
-    }
-
-    pub fn metrics(&self) -> Arc<LoopMetrics> {
-        Arc::clone(&self.metrics)
+    pub fn new(reconciler: R, store: Store, options: RunnerOptions, metrics: LoopMetrics) -> Runner<R> {
+        let labels = LoopLabels { reconciler: reconciler.name() };
+        Runner { reconciler, store, options, metrics, labels }
     }
 
     /// Campaigns and leads, term after term, until `shutdown`.
@@ -105,8 +88,8 @@ impl<R: Reconciler> Runner<R> {
 
     async fn lead(&mut self, lease: Lease, acquired: Instant, shutdown: &CancellationToken) {
         tracing::info!(reconciler = lease.name, epoch = lease.epoch, "leading");
-        self.metrics.leading.store(true, Ordering::Relaxed);
-        self.metrics.epoch.store(lease.epoch, Ordering::Relaxed);
+        self.metrics.leading.get_or_create(&self.labels).set(1);
+        self.metrics.epoch.get_or_create(&self.labels).set(lease.epoch);
         let over = CancellationToken::new();
         let holding =
             leader::hold(self.store.clone(), lease.clone(), self.options.lease_ttl, acquired, over.clone());
@@ -124,7 +107,7 @@ impl<R: Reconciler> Runner<R> {
                 () = &mut passes => {}
             }
         }
-        self.metrics.leading.store(false, Ordering::Relaxed);
+        self.metrics.leading.get_or_create(&self.labels).set(0);
         if !over.is_cancelled() {
             over.cancel();
             if let Err(error) = self.store.release_lease(&lease).await {
@@ -174,24 +157,22 @@ impl<R: Reconciler> Runner<R> {
         let began = Instant::now();
         let name = self.reconciler.name();
         let outcome = AssertUnwindSafe(self.reconciler.pass(term)).catch_unwind().await;
-        let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.metrics.last_pass_micros.store(micros, Ordering::Relaxed);
-        self.metrics.passes.fetch_add(1, Ordering::Relaxed);
+        self.metrics.pass_duration.get_or_create(&self.labels).observe(began.elapsed().as_secs_f64());
         match outcome {
             Ok(Ok(report)) => {
-                self.metrics.writes.fetch_add(report.writes as u64, Ordering::Relaxed);
-                self.metrics.refused_writes.fetch_add(report.refused as u64, Ordering::Relaxed);
+                self.metrics.writes.get_or_create(&self.labels).inc_by(report.writes as u64);
+                self.metrics.refused_writes.get_or_create(&self.labels).inc_by(report.refused as u64);
                 Some(report)
             }
             Ok(Err(error)) => {
                 tracing::warn!(reconciler = name, error = %Chain(&error), "a pass failed");
-                self.metrics.failed_passes.fetch_add(1, Ordering::Relaxed);
+                self.metrics.failed_passes.get_or_create(&self.labels).inc();
                 None
             }
             Err(_) => {
                 tracing::error!(reconciler = name, "a pass panicked");
-                self.metrics.panics.fetch_add(1, Ordering::Relaxed);
-                self.metrics.failed_passes.fetch_add(1, Ordering::Relaxed);
+                self.metrics.panics.get_or_create(&self.labels).inc();
+                self.metrics.failed_passes.get_or_create(&self.labels).inc();
                 None
             }
         }

@@ -4,3 +4,4 @@ mod fleet;
 mod lifecycle;
 mod placement;
 mod scheduling;
+mod substrate;

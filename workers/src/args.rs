@@ -1,0 +1,45 @@
+//! The command line of `horchestra-workers`.
+
+use std::time::Duration;
+
+use clap::Parser;
+use horchestra_runtime::args::{DatabaseArgs, MetricsArgs, ShutdownArgs, TelemetryArgs, duration};
+
+use crate::scheduler::plugins::Strategy;
+
+/// The loops of the control plane. Run as many as you like: each loop has one leader.
+#[derive(Debug, Parser)]
+#[command(name = "horchestra-workers", version)]
+pub struct Args {
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+
+    /// How long a node may be silent before it is judged not ready [default: the cluster's, which is 45s
+    /// unless its first process said otherwise]
+    #[arg(long, value_parser = positive, value_name = "DURATION")]
+    pub node_ready_timeout: Option<Duration>,
+
+    /// Which node is better among those that fit
+    #[arg(long, value_enum, default_value_t = Strategy::Spread, value_name = "STRATEGY")]
+    pub scheduler_strategy: Strategy,
+
+    /// How long a loop's lease lasts without being renewed
+    #[arg(long, default_value = "15s", value_parser = positive, value_name = "DURATION")]
+    pub lease_ttl: Duration,
+
+    #[command(flatten)]
+    pub metrics: MetricsArgs<9445>,
+
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
+
+    #[command(flatten)]
+    pub shutdown: ShutdownArgs,
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be longer than nothing".to_owned()),
+        some => Ok(some),
+    }
+}

@@ -1,0 +1,105 @@
+//! The process: opens the store, runs every loop, ends in order.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use horchestra_core::kind::Kind;
+use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, telemetry};
+use horchestra_service::settings::{ClusterSettings, Wanted};
+use horchestra_service::{Service, ServiceConfig};
+use horchestra_store::Store;
+use horchestra_store::backend::Retention;
+use horchestra_store::postgres::{Options, PostgresBackend};
+use horchestra_store::store::StoreOptions;
+use uuid::Uuid;
+
+use crate::args::Args;
+use crate::compaction::Compaction;
+use crate::lifecycle::NodeLifecycle;
+use crate::scheduler::plugins;
+use crate::scheduler::reconcile::Scheduler;
+use crate::substrate::{LoopMetrics, Reconciler, Runner, RunnerOptions};
+
+/// How long the database may be away before this process says that it is not ready.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs until a signal or a failure.
+pub async fn run(args: Args) -> Result<ExitCode> {
+    telemetry::init(&args.telemetry)?;
+    let metrics = Metrics::new("workers", env!("CARGO_PKG_VERSION"), option_env!("HORCHESTRA_COMMIT"));
+    let tasks = Tasks::new(&metrics);
+    let shutdown = Shutdown::install(&args.shutdown, &tasks)?;
+    let checks = Checks::new();
+    checks.draining(shutdown.draining());
+    let listener = health::bind(args.metrics.metrics_addr).await?;
+    tasks.essential(
+        "health",
+        &shutdown,
+        health::serve(listener, checks.clone(), metrics.clone(), shutdown.stopping().clone()),
+    );
+
+    let backend = PostgresBackend::open(
+        &args.database.database_url,
+        Options {
+            application: "horchestra-workers".to_owned(),
+            connections: args.database.database_connections,
+            ..Options::default()
+        },
+    )
+    .context("opening the database")?;
+    let kinds = vec![Kind::Namespace, Kind::Node, Kind::Application];
+    let store = Store::open(backend, StoreOptions { kinds, ..StoreOptions::default() });
+    watch_store(&checks, &store);
+    let settings = tokio::select! {
+        settings = ClusterSettings::agree_patiently(&store, Wanted { node_ready_timeout: args.node_ready_timeout }) => settings?,
+        () = shutdown.stopping().cancelled() => return Ok(shutdown.finish(&tasks).await),
+    };
+    let config = ServiceConfig { ready_timeout: settings.node_ready_timeout(), ..ServiceConfig::default() };
+    let service = Service::new(store.clone(), config);
+
+    let options =
+        RunnerOptions { holder: Uuid::new_v4(), lease_ttl: args.lease_ttl, ..RunnerOptions::default() };
+    let profile = plugins::default_profile(args.scheduler_strategy)?;
+    let metrics = LoopMetrics::new(&metrics);
+    let start = Start { store: &store, options: &options, metrics, tasks: &tasks, shutdown: &shutdown };
+    start.run(Scheduler::new(service.clone(), profile));
+    start.run(NodeLifecycle::new(service));
+    start.run(Compaction::new(store.clone(), Retention::default()));
+
+    let code = shutdown.finish(&tasks).await;
+    store.shutdown().await;
+    Ok(code)
+}
+
+/// Readiness: the cache is loaded, and the database has not been away for long.
+fn watch_store(checks: &Checks, store: &Store) {
+    let looked_at = store.clone();
+    checks.add("store", move || {
+        let health = looked_at.health();
+        if !health.loaded {
+            return Err("the objects are being loaded".to_owned());
+        }
+        if health.disconnected_for > PATIENCE {
+            return Err(format!("no database for {} s", health.disconnected_for.as_secs()));
+        }
+        Ok(())
+    });
+}
+
+/// What it takes to start a loop.
+struct Start<'a> {
+    store: &'a Store,
+    options: &'a RunnerOptions,
+    metrics: LoopMetrics,
+    tasks: &'a Tasks,
+    shutdown: &'a Shutdown,
+}
+
+impl Start<'_> {
+    fn run<R: Reconciler>(&self, reconciler: R) {
+        let name = reconciler.name();
+        let runner = Runner::new(reconciler, self.store.clone(), self.options.clone(), self.metrics.clone());
+        self.tasks.spawn(name, runner.run(self.shutdown.stopping().clone()));
+    }
+}

@@ -1,0 +1,40 @@
+//! What the loops show of themselves, by loop.
+
+use horchestra_runtime::Metrics;
+use horchestra_runtime::metrics::DurationFamily;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// Names the loop.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct LoopLabels {
+    pub reconciler: &'static str,
+}
+
+/// The families of all loops of a process. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LoopMetrics {
+    pub leading: Family<LoopLabels, Gauge>,
+    pub epoch: Family<LoopLabels, Gauge>,
+    pub failed_passes: Family<LoopLabels, Counter>,
+    pub panics: Family<LoopLabels, Counter>,
+    pub writes: Family<LoopLabels, Counter>,
+    pub refused_writes: Family<LoopLabels, Counter>,
+    pub pass_duration: DurationFamily<LoopLabels>,
+}
+
+impl LoopMetrics {
+    pub fn new(metrics: &Metrics) -> LoopMetrics {
+        LoopMetrics {
+            leading: metrics.gauges("loop_leading", "Whether this process leads the loop"),
+            epoch: metrics.gauges("loop_epoch", "Epoch of the last term that this process led"),
+            failed_passes: metrics.counters("loop_failed_passes", "Passes that failed as a whole"),
+            panics: metrics.counters("loop_panics", "Passes that panicked"),
+            writes: metrics.counters("loop_writes", "Writes of the loop that were committed"),
+            refused_writes: metrics.counters("loop_refused_writes", "Writes of the loop that were refused"),
+            pass_duration: metrics.durations("loop_pass_duration", "How long a pass takes"),
+        }
+    }
+}
