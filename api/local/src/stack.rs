@@ -120,7 +120,7 @@ impl Shared<'_> {
         identity: &PairFiles,
     ) -> Spec {
         let mut spec = Spec::new(format!("agent-{index}"), &self.programs.agent)
-            .args(["run", "--server", &loopback(gateway), "--heartbeat", &format!("{heartbeat}s")])
+            .args(["--server", &loopback(gateway), "--heartbeat", &format!("{heartbeat}s")])
             .args(files("--cert", &identity.certificate, "--key", &identity.key))
             .args(["--ca", &self.authority.display().to_string()])
             .args(["--state-dir", &self.layout.agent_state(node).display().to_string()]);

@@ -1,0 +1,60 @@
+//! The stack itself: up, status, down, and up again with the data of before.
+
+use std::fs;
+
+use hyper::Method;
+use serde_json::json;
+
+use crate::client::APPLICATIONS;
+use crate::stack::{Stack, said};
+
+/// Processes of the machine that work on this stack.
+fn processes_of(stack: &Stack) -> Vec<String> {
+    let home = stack.home().display().to_string();
+    let own = std::process::id().to_string();
+    fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().chars().all(|c| c.is_ascii_digit()))
+        .filter(|entry| *entry.file_name().to_string_lossy() != *own)
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
+        .map(|raw| String::from_utf8_lossy(&raw).replace('\0', " "))
+        .filter(|line| line.contains(&home))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn down_leaves_nothing_running_and_up_goes_on_with_the_data() {
+    let stack = Stack::up(&["--nodes", "1"]);
+    let status = said(&stack.local(&["status"]));
+    for process in ["supervisor", "api-0", "workers-0", "nodegate-0", "postgres", "agent-0"] {
+        assert!(status.contains(process), "{process} is missing in {status}");
+    }
+    assert!(status.contains("ready"), "{status}");
+
+    let app = json!({
+        "metadata": {"name": "web"},
+        "spec": {"image": "x", "command": ["/bin/sh", "-c", "while true; do sleep 1; done"]},
+    });
+    let client = stack.client("api");
+    let (code, made) = client.call(Method::POST, APPLICATIONS, Some(&app)).await.unwrap();
+    assert_eq!(code, 201, "{made}");
+    let path = format!("{APPLICATIONS}/web");
+    let running = async || {
+        let (_, web) = client.call_patiently(Method::GET, &path, None).await;
+        if web["status"]["phase"] == "Running" { Ok(()) } else { Err(web["status"].to_string()) }
+    };
+    horchestra_testkit::eventually(std::time::Duration::from_secs(30), running).await;
+
+    let again = stack.local(&["up", "--detach"]);
+    assert!(again.status.success() && said(&again).contains("already runs"), "{}", said(&again));
+
+    stack.down();
+    assert_eq!(processes_of(&stack), Vec::<String>::new());
+    assert!(said(&stack.local(&["status"])).contains("not running"));
+
+    stack.up_again(&["--nodes", "1"]);
+    let (code, web) = stack.client("api").call_patiently(Method::GET, &path, None).await;
+    assert_eq!(code, 200);
+    assert_eq!(web["metadata"]["uid"], made["metadata"]["uid"]);
+}

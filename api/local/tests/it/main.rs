@@ -1,0 +1,8 @@
+//! End-to-end tests: a whole stack of real processes on this machine.
+
+mod client;
+mod faults;
+mod freshness;
+mod lifecycle;
+mod stack;
+mod tour;
