@@ -71,10 +71,11 @@ pub async fn empty_database() -> anyhow::Result<TestDatabase> {
 /// The address of a database of the server that tests share: the one that `TEST_DATABASE_URL` names, or the
 /// private one, which this starts if need be.
 pub async fn server_url(database: &str) -> anyhow::Result<String> {
-    if let Ok(url) = env::var("TEST_DATABASE_URL")
+    if let Some(url) = env::var_os("TEST_DATABASE_URL")
         && !url.is_empty()
     {
-        return with_database(&url, database);
+        let url = url.to_str().context("TEST_DATABASE_URL is not a text")?;
+        return with_database(url, database);
     }
     let port = tokio::task::spawn_blocking(shared::port).await??;
     Ok(format!("postgres://postgres@127.0.0.1:{port}/{database}"))

@@ -52,7 +52,8 @@ async fn readiness_goes_before_service_does() {
 
 #[tokio::test]
 async fn a_process_that_lost_an_essential_task_ends_with_a_failure() {
-    let fails: [(&str, fn() -> Result<(), &'static str>); 3] =
+    type Work = fn() -> Result<(), &'static str>;
+    let fails: [(&str, Work); 3] =
         [("returns", || Ok(())), ("fails", || Err("on purpose")), ("panics", || panic!("on purpose"))];
     for (how, work) in fails {
         let tasks = tasks();

@@ -233,7 +233,8 @@ async fn a_listener_that_requires_certificates_takes_nobody_without() {
 #[tokio::test]
 async fn protocols_are_negotiated_and_a_name_is_not_needed() {
     let fixture = Fixture::new(false);
-    let cases: [(&[&[u8]], Option<&[u8]>); 4] = [
+    type Offer = &'static [&'static [u8]];
+    let cases: [(Offer, Option<&[u8]>); 4] = [
         (&[], None),
         (&[b"h2"], Some(b"h2")),
         (&[b"http/1.1"], Some(b"http/1.1")),

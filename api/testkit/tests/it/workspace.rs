@@ -219,6 +219,38 @@ fn files_stay_readable_in_one_sitting() {
     }
 }
 
+/// Where a task is spawned outside of a tracked set although it is no test; may only get shorter.
+const SPAWNING: &[(&str, &str)] = &[
+    ("nodegate/agent/src/lib.rs", "waits for a signal as long as the process lives"),
+    ("nodegate/agent/src/scripted.rs", "for tests: its handle is kept"),
+];
+
+#[test]
+fn the_product_spawns_tasks_into_tracked_sets_only() {
+    for package in packages() {
+        let folder = package.manifest_path.parent().expect("a manifest has a folder").join("src");
+        let mut found = Vec::new();
+        sources(folder.as_std_path(), &mut found);
+        for file in found {
+            if SPAWNING.iter().any(|(known, _)| file.ends_with(known)) {
+                continue;
+            }
+            let text = fs::read_to_string(&file).expect("a source file is text");
+            let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+            for (line, text) in product.lines().enumerate() {
+                let code = text.split("//").next().unwrap_or_default();
+                assert!(
+                    !code.contains("tokio::spawn(") && !code.contains("task::spawn("),
+                    "{}:{} spawns a task that nobody waits for: use the runtime's Tasks, or a JoinSet or \
+                     TaskTracker of yours",
+                    file.display(),
+                    line + 1
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn the_top_level_holds_the_folders_that_were_agreed() {
     let root = METADATA.workspace_root.as_std_path();
