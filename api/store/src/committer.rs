@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::backend::{Backend, BackendError};
+use crate::backend::{Backend, BackendError, Done};
 use crate::batch::{Batch, MAX_ITEMS};
 use crate::cache::Cache;
 use crate::metrics::StoreMetrics;
@@ -45,8 +45,6 @@ use crate::types::{CommitError, Committed, Item};
 
 /// A batch that was not answered by then counts as lost.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// How long the outcome of a lost batch is asked for.
-const SETTLE_LIMIT: Duration = Duration::from_secs(15);
 const SETTLE_PAUSE: Duration = Duration::from_millis(50);
 /// How often a batch whose answer was lost is sent again.
 const ATTEMPTS: u32 = 3;
@@ -97,17 +95,10 @@ pub(crate) struct Committer {
 }
 
 /// A queue of `capacity` waiting items, and the committer that empties it.
-pub(crate) fn channel(
-    capacity: usize,
-    backend: Arc<dyn Backend>,
-    cache: Arc<Cache>,
-    tail: Arc<Tail>,
-    metrics: Arc<StoreMetrics>,
-    tracker: TaskTracker,
-) -> (Queue, Committer) {
-    let (sender, queue) = mpsc::channel(capacity);
-    let to_database = Arc::new(Sender { backend, cache, tail, metrics: Arc::clone(&metrics) });
-    (Queue { sender, metrics }, Committer { queue, sender: to_database, tracker })
+pub(crate) fn channel(capacity: usize, sender: Sender, tracker: TaskTracker) -> (Queue, Committer) {
+    let (queued, queue) = mpsc::channel(capacity);
+    let metrics = Arc::clone(&sender.metrics);
+    (Queue { sender: queued, metrics }, Committer { queue, sender: Arc::new(sender), tracker })
 }
 
 impl Committer {
@@ -170,11 +161,14 @@ enum Sent {
     Lost(Uuid),
 }
 
-struct Sender {
-    backend: Arc<dyn Backend>,
-    cache: Arc<Cache>,
-    tail: Arc<Tail>,
-    metrics: Arc<StoreMetrics>,
+/// Sends batches and finds out what became of them.
+pub(crate) struct Sender {
+    pub backend: Arc<dyn Backend>,
+    pub cache: Arc<Cache>,
+    pub tail: Arc<Tail>,
+    pub metrics: Arc<StoreMetrics>,
+    /// How long the outcome of a lost batch is asked for.
+    pub settle_limit: Duration,
 }
 
 impl Sender {
@@ -184,12 +178,15 @@ impl Sender {
             let nonce = Uuid::new_v4();
             let began = Instant::now();
             self.metrics.batch_items.record(items.len() as u64);
+            self.tail.batch_sent();
             let answer = timeout(ANSWER_LIMIT, self.backend.commit(items, nonce)).await;
             self.metrics.batch_time.record_time(began.elapsed());
+            if let Ok(Ok(done)) = &answer {
+                self.show(items, done);
+            }
+            self.tail.batch_answered();
             match answer {
                 Ok(Ok(done)) => {
-                    let committed: Vec<_> = done.items.iter().map(|result| result.as_ref().ok()).collect();
-                    self.show(done.anchor, items, &committed);
                     let outcomes = done.items.into_iter().map(|result| result.map_err(CommitError::from));
                     Sent::Known(outcomes.collect())
                 }
@@ -221,7 +218,7 @@ impl Sender {
     fn settle<'a>(&'a self, items: &'a [Item], nonce: Uuid, attempts: u32) -> BoxFuture<'a, Vec<Outcome>> {
         async move {
             self.metrics.settled.add(1);
-            let deadline = Instant::now() + SETTLE_LIMIT;
+            let deadline = Instant::now() + self.settle_limit;
             let found = loop {
                 match timeout(ANSWER_LIMIT, self.backend.settle(nonce)).await {
                     Ok(Ok(found)) => break found,
@@ -259,16 +256,14 @@ impl Sender {
     }
 
     /// Puts what was committed on the cache, or makes the tail read it.
-    fn show(
-        &self,
-        anchor: Option<crate::backend::Fingerprint>,
-        items: &[Item],
-        committed: &[Option<&Committed>],
-    ) {
-        if committed.iter().flatten().all(|done| done.revisions.iter().all(|revision| *revision == 0)) {
+    fn show(&self, items: &[Item], done: &Done) {
+        let committed: Vec<Option<&Committed>> =
+            done.items.iter().map(|result| result.as_ref().ok()).collect();
+        let mut revisions = committed.iter().flatten().flat_map(|done| &done.revisions);
+        if revisions.all(|revision| *revision == 0) {
             return;
         }
-        if self.cache.apply_own(anchor, items, committed) {
+        if self.cache.apply_own(done.anchor, items, &committed) {
             self.metrics.applied_directly.add(1);
         } else {
             self.tail.nudge();

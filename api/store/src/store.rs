@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use horchestra_core::kind::Kind;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -58,6 +58,8 @@ pub struct StoreOptions {
     pub prefill: usize,
     /// Writes that may wait for the committer.
     pub queue: usize,
+    /// How long the outcome of a write is asked for after its answer was lost.
+    pub settle: Duration,
     /// The time between looks at the log for which there was no notification.
     pub poll: Duration,
 }
@@ -70,6 +72,7 @@ impl Default for StoreOptions {
             ring_bytes: 32 << 20,
             prefill: 20_000,
             queue: 2_048,
+            settle: Duration::from_secs(15),
             poll: Duration::from_secs(1),
         }
     }
@@ -105,7 +108,7 @@ impl Store {
         let stop = CancellationToken::new();
         let tracker = TaskTracker::new();
         let metrics = Arc::new(StoreMetrics::default());
-        let StoreOptions { kinds, ring_events, ring_bytes, prefill, queue, poll } = options;
+        let StoreOptions { kinds, ring_events, ring_bytes, prefill, queue, settle, poll } = options;
         let cache = Arc::new(Cache::new(kinds, ring_events, ring_bytes, stop.clone(), Arc::clone(&metrics)));
         let tail = Arc::new(Tail::new());
         let following = tail::run(
@@ -116,14 +119,14 @@ impl Store {
             stop.clone(),
         );
         tracker.spawn(following);
-        let (queue, committer) = committer::channel(
-            queue,
-            Arc::clone(&backend),
-            Arc::clone(&cache),
-            Arc::clone(&tail),
-            Arc::clone(&metrics),
-            tracker.clone(),
-        );
+        let sender = committer::Sender {
+            backend: Arc::clone(&backend),
+            cache: Arc::clone(&cache),
+            tail: Arc::clone(&tail),
+            metrics: Arc::clone(&metrics),
+            settle_limit: settle,
+        };
+        let (queue, committer) = committer::channel(queue, sender, tracker.clone());
         tracker.spawn(committer.run(stop.clone()));
         let (asker, readers) = fresh::channel();
         let asking = fresh::run(readers, Arc::clone(&backend), PATIENCE, Arc::clone(&metrics), stop.clone());
@@ -159,25 +162,27 @@ impl Store {
 
     /// A view that holds every write acknowledged (by any process) before this call.
     pub async fn fresh(&self) -> Result<Snapshot, ReadError> {
+        let read = timeout(PATIENCE, self.ask_and_reach()).await;
+        read.ok().flatten().ok_or(ReadError::Unavailable)
+    }
+
+    async fn ask_and_reach(&self) -> Option<Snapshot> {
         let Inner { cache, tail, asker, .. } = &*self.inner;
-        let deadline = Instant::now() + PATIENCE;
-        let known = cache.progress();
-        let Ok(Some(head)) = timeout_at(deadline, asker.ask()).await else {
-            return Err(ReadError::Unavailable);
-        };
-        let shrunk = known.loaded && head.revision < known.revision;
-        let lagging = head.revision > cache.progress().revision || *cache.identity() != head.identity;
-        if shrunk || lagging {
-            tail.nudge();
-        }
-        let reached = async {
-            if shrunk {
-                // What this process has seen is gone from the database: the view is not to be trusted.
-                cache.until(|now| now.loaded && now.era != known.era).await;
+        loop {
+            let known = cache.progress();
+            let head = asker.ask().await?;
+            // What this process has seen is gone from the database: the view is not to be trusted.
+            let shrunk = known.loaded && head.revision < known.revision;
+            let lagging = head.revision > cache.progress().revision || *cache.identity() != head.identity;
+            if shrunk || lagging {
+                tail.nudge();
             }
-            cache.reach(&head).await
-        };
-        timeout_at(deadline, reached).await.map_err(|_| ReadError::Unavailable)
+            tokio::select! {
+                snapshot = cache.reach(&head), if !shrunk => return Some(snapshot),
+                // In a new era that head means nothing.
+                _ = cache.until(|now| now.era != known.era) => {}
+            }
+        }
     }
 
     /// A view not older than `revision`; waits up to three seconds.

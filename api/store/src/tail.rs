@@ -35,13 +35,23 @@ use crate::types::Revision;
 const STRETCH: usize = 1000;
 /// A read that takes longer has failed.
 const READ_LIMIT: Duration = Duration::from_secs(10);
+/// How long a hint waits for the answer of this process's own batch under way.
+const OWN_BATCH_LIMIT: Duration = Duration::from_millis(3);
 /// A load may take longer.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
 /// The tail as others see it.
 pub(crate) struct Tail {
     wake: Notify,
+    own: watch::Sender<Own>,
     contact: Mutex<Contact>,
+}
+
+/// This process's own batches, counted.
+#[derive(Clone, Copy, Default)]
+struct Own {
+    sent: u64,
+    answered: u64,
 }
 
 struct Contact {
@@ -63,12 +73,35 @@ enum Reading {
 
 impl Tail {
     pub fn new() -> Tail {
-        Tail { wake: Notify::new(), contact: Mutex::new(Contact { last: Instant::now(), failing: true }) }
+        Tail {
+            wake: Notify::new(),
+            own: watch::Sender::new(Own::default()),
+            contact: Mutex::new(Contact { last: Instant::now(), failing: true }),
+        }
     }
 
     /// Makes the tail read now.
     pub fn nudge(&self) {
         self.wake.notify_one();
+    }
+
+    /// Tells that a batch of this process is on its way.
+    pub fn batch_sent(&self) {
+        self.own.send_modify(|own| own.sent += 1);
+    }
+
+    /// Tells that it was answered, and put on the cache if it could be.
+    pub fn batch_answered(&self) {
+        self.own.send_modify(|own| own.answered += 1);
+    }
+
+    /// The hint of one's own commit tends to overtake its answer. Reading the rows back would be work for
+    /// nothing, so the answer is waited for, but not for long: the hint may be about others' commits.
+    async fn own_batch(&self) {
+        let mut own = self.own.subscribe();
+        let sent = own.borrow_and_update().sent;
+        // Ends at once where nothing is on its way.
+        let _ = timeout(OWN_BATCH_LIMIT, own.wait_for(|own| own.answered >= sent)).await.map(|_| ());
     }
 
     /// How long the database has not answered; zero while it does.
@@ -166,8 +199,14 @@ impl Follower {
                 std::future::pending::<()>().await;
             }
             let hint = *hints.borrow_and_update();
-            if hint.connections != seen.connections || hint.latest > self.cache.position().revision {
+            if hint.connections != seen.connections {
                 return;
+            }
+            if hint.latest > self.cache.position().revision {
+                self.tail.own_batch().await;
+                if hint.latest > self.cache.position().revision {
+                    return;
+                }
             }
         }
     }

@@ -237,7 +237,8 @@ impl Cache {
         if !continues || !self.progress.borrow().loaded {
             return false;
         }
-        if writer.fingerprint.is_none() || writer.fingerprint != anchor {
+        // Where the log has no row before, only the very beginning of a history is sure to be the same.
+        if writer.fingerprint != anchor || (anchor.is_none() && writer.revision > 0) {
             return false;
         }
         let mut view = View::clone(&self.view.load());

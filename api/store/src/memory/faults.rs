@@ -6,7 +6,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::MemoryBackend;
-use crate::types::Item;
+use crate::backend::LogRow;
+use crate::types::{Item, Revision};
 
 /// How the connection breaks during a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,7 @@ pub struct Faults {
     pub(super) poison: HashSet<String>,
     pub(super) commits: VecDeque<CommitFault>,
     pub(super) late: Vec<(Vec<Item>, Uuid)>,
+    pub(super) skipped: Option<Revision>,
 }
 
 impl MemoryBackend {
@@ -44,6 +46,21 @@ impl MemoryBackend {
     /// Stops every call of this connection where it is, or lets them go on: a process that stands still.
     pub fn set_stalled(&self, stalled: bool) {
         self.listener.stalled.send_replace(stalled);
+    }
+
+    /// Holds every answer back after it was computed, or lets them go.
+    pub fn set_answers_held(&self, held: bool) {
+        self.listener.held.send_modify(|answers| answers.0 = held);
+    }
+
+    /// How many answers are held back.
+    pub fn held_answers(&self) -> usize {
+        self.listener.held.borrow().1
+    }
+
+    /// Leaves this row out of the next read that should have it, as a broken database would.
+    pub fn skip_once(&self, revision: Revision) {
+        self.listener.faults.write().skipped = Some(revision);
     }
 
     /// Whether hints are lost.
@@ -71,6 +88,27 @@ impl MemoryBackend {
         let late = std::mem::take(&mut self.listener.faults.write().late);
         for (batch, nonce) in late {
             let _ = self.apply(&batch, nonce);
+        }
+    }
+
+    /// Waits while answers are held.
+    pub(super) async fn leave(&self) {
+        let mut held = self.listener.held.subscribe();
+        if !held.borrow_and_update().0 {
+            return;
+        }
+        self.listener.held.send_modify(|answers| answers.1 += 1);
+        // The sender lives in `self`, so this cannot fail.
+        let _ = held.wait_for(|answers| !answers.0).await.map(|_| ());
+        self.listener.held.send_modify(|answers| answers.1 -= 1);
+    }
+
+    pub(super) fn skip(&self, rows: &mut Vec<LogRow>) {
+        let mut faults = self.listener.faults.write();
+        let before = rows.len();
+        rows.retain(|row| Some(row.change.revision) != faults.skipped);
+        if rows.len() < before {
+            faults.skipped = None;
         }
     }
 

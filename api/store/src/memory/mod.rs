@@ -68,6 +68,8 @@ struct Listener {
     hint: watch::Sender<Hint>,
     faults: RwLock<Faults>,
     stalled: watch::Sender<bool>,
+    /// Whether answers are held, and how many are.
+    held: watch::Sender<(bool, usize)>,
 }
 
 /// A copy of a whole database, as a backup is.
@@ -101,6 +103,7 @@ impl MemoryDatabase {
             hint: watch::Sender::new(Hint { latest, connected: true, connections: 1 }),
             faults: RwLock::new(Faults::default()),
             stalled: watch::Sender::new(false),
+            held: watch::Sender::new((false, 0)),
         });
         self.shared.listeners.lock().push(Arc::downgrade(&listener));
         Arc::new(MemoryBackend { database: self.clone(), listener })
@@ -198,9 +201,13 @@ impl MemoryBackend {
     fn with<'a, T: Send + 'a>(&'a self, ask: impl FnOnce(&mut State, i64) -> T + Send + 'a) -> Answer<'a, T> {
         async move {
             self.enter().await?;
-            let mut state = self.database.shared.state.lock();
-            let now = self.database.now(&state);
-            Ok(ask(&mut state, now))
+            let answer = {
+                let mut state = self.database.shared.state.lock();
+                let now = self.database.now(&state);
+                ask(&mut state, now)
+            };
+            self.leave().await;
+            Ok(answer)
         }
         .boxed()
     }
@@ -226,7 +233,7 @@ impl Backend for MemoryBackend {
                 return Err(BackendError::Rejected(format!("{name} is poison")));
             }
             let lost = || Err(BackendError::Unknown("answer lost".into()));
-            match self.next_fault() {
+            let answer = match self.next_fault() {
                 None => self.apply(batch, nonce),
                 Some(CommitFault::LoseAnswer) => self.apply(batch, nonce).and_then(|_| lost()),
                 Some(CommitFault::LoseRequest) => lost(),
@@ -234,7 +241,9 @@ impl Backend for MemoryBackend {
                     self.listener.faults.write().late.push((batch.to_vec(), nonce));
                     lost()
                 }
-            }
+            };
+            self.leave().await;
+            answer
         }
         .boxed()
     }
@@ -248,7 +257,11 @@ impl Backend for MemoryBackend {
     }
 
     fn changes(&self, after: Revision, limit: usize) -> Answer<'_, Changes> {
-        self.with(move |state, _| state.tables.changes(after, limit))
+        self.with(move |state, _| {
+            let mut changes = state.tables.changes(after, limit);
+            self.skip(&mut changes.rows);
+            changes
+        })
     }
 
     fn load<'a>(&'a self, kinds: &'a [Kind]) -> Answer<'a, Loaded> {

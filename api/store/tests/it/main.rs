@@ -1,6 +1,7 @@
 //! The store's behaviour, on every backend, and what only one of them can be made to do.
 
 mod behaviour;
+mod faults;
 mod fixture;
 mod memory;
 mod postgres;
