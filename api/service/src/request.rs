@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+pub use horchestra_core::admit::FieldValidation;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::Object;
 use horchestra_core::status::Status;
@@ -14,20 +15,10 @@ use uuid::Uuid;
 pub enum Body {
     /// JSON as it came over the wire: duplicate keys and trailing bytes are judged.
     Json(Bytes),
+    /// YAML as it came over the wire, judged alike.
+    Yaml(Bytes),
     /// A tree that was built or decoded elsewhere.
     Object(Object),
-}
-
-/// What a client wants done about fields that the schema does not know (and about duplicate keys).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum FieldValidation {
-    /// 400 with all of them.
-    #[default]
-    Strict,
-    /// Dropped, each with a warning.
-    Warn,
-    /// Dropped silently.
-    Ignore,
 }
 
 /// Options of create, update and patch.

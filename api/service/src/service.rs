@@ -10,8 +10,9 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::caller::RequestContext;
+use crate::read::{Heartbeats, Watch};
 use crate::request::*;
-use crate::watch::Watch;
+use crate::write::Queues;
 
 /// What can be configured, with its defaults.
 #[derive(Clone, Debug)]
@@ -49,19 +50,14 @@ pub struct Service {
 pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) config: ServiceConfig,
-}
-
-fn stub<T>() -> Result<T, Status> {
-    Err(Status::unavailable("not served yet", 1))
-}
-
-fn door_stub<T>() -> Result<T, DoorError> {
-    Err(DoorError::Unavailable(Status::unavailable("not served yet", 1)))
+    pub(crate) queues: Queues,
+    pub(crate) heartbeats: Heartbeats,
 }
 
 impl Service {
     pub fn new(store: Store, config: ServiceConfig) -> Service {
-        Service { inner: Arc::new(Inner { store, config }) }
+        let (queues, heartbeats) = (Queues::new(), Heartbeats::default());
+        Service { inner: Arc::new(Inner { store, config, queues, heartbeats }) }
     }
 
     pub fn store(&self) -> &Store {
@@ -81,8 +77,7 @@ impl Service {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let _ = (context, kind, namespace, body, options);
-        stub()
+        self.create_object(context, kind, namespace, body, options).await
     }
 
     /// Replaces everything but `status`.
@@ -93,8 +88,7 @@ impl Service {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let _ = (context, key, body, options);
-        stub()
+        self.update_object(context, key, Part::Main, body, options).await
     }
 
     /// Replaces `status` alone.
@@ -105,8 +99,7 @@ impl Service {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let _ = (context, key, body, options);
-        stub()
+        self.update_object(context, key, Part::Status, body, options).await
     }
 
     /// Applies a patch to the main resource or to `status`.
@@ -118,8 +111,7 @@ impl Service {
         patch: Patch,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let _ = (context, key, part, patch, options);
-        stub()
+        self.patch_object(context, key, part, patch, options).await
     }
 
     /// Marks an object for deletion, or erases it when nothing holds it.
@@ -129,35 +121,30 @@ impl Service {
         key: &Key,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
-        let _ = (context, key, options);
-        stub()
+        self.delete_object(context, key, options).await
     }
 
     /// Reads one object.
     pub async fn get(&self, key: &Key, at: At) -> Result<Arc<Entry>, Status> {
-        let _ = (key, at);
-        stub()
+        self.get_object(key, at).await
     }
 
     /// Reads a page of a listing.
     pub async fn list(&self, request: ListRequest) -> Result<Listing, Status> {
-        let _ = request;
-        stub()
+        self.list_objects(request).await
     }
 
     /// Opens a watch. Everything that is wrong with the request itself is an error here; what goes wrong
     /// later (and a revision outside of the log) comes as an event.
     pub async fn watch(&self, request: WatchRequest) -> Result<Watch, Status> {
-        let _ = request;
-        stub()
+        self.open_watch(request).await
     }
 
     // ---- doors for people ---------------------------------------------------------------------------
 
     /// Lets a node that registered itself take part: it will be sent desired state.
     pub async fn admit(&self, context: &RequestContext, node: &str) -> Result<Written, Status> {
-        let _ = (context, node);
-        stub()
+        self.admit_node(context, node).await
     }
 
     /// Sets or clears `spec.unschedulable`; clearing admits the node.
@@ -167,8 +154,7 @@ impl Service {
         node: &str,
         unschedulable: bool,
     ) -> Result<Written, Status> {
-        let _ = (context, node, unschedulable);
-        stub()
+        self.cordon_node(context, node, unschedulable).await
     }
 
     // ---- doors for loops and gateways ---------------------------------------------------------------
@@ -180,8 +166,7 @@ impl Service {
         context: &RequestContext,
         bindings: Vec<Binding>,
     ) -> Vec<Result<Outcome, DoorError>> {
-        let _ = context;
-        bindings.iter().map(|_| door_stub()).collect()
+        self.bind_applications(context, bindings).await
     }
 
     /// Says why an Application is not placed (phase `Pending`, condition `Scheduled=False`).
@@ -192,8 +177,7 @@ impl Service {
         revision: Revision,
         message: &str,
     ) -> Result<Outcome, DoorError> {
-        let _ = (context, key, revision, message);
-        door_stub()
+        self.mark_unschedulable(context, key, revision, message).await
     }
 
     /// Stores what a node says about an Application that is placed on it.
@@ -204,8 +188,7 @@ impl Service {
         uid: Uuid,
         report: ApplicationReport,
     ) -> Result<Outcome, DoorError> {
-        let _ = (context, key, uid, report);
-        door_stub()
+        self.store_report(context, key, uid, &report).await
     }
 
     /// The node holds nothing of this deleting Application any more: gives up the node's hold and, when no
@@ -216,8 +199,7 @@ impl Service {
         key: &Key,
         uid: Uuid,
     ) -> Result<Outcome, DoorError> {
-        let _ = (context, key, uid);
-        door_stub()
+        self.release(context, key, uid).await
     }
 
     /// Creates the Node of a node that shows up for the first time: cordoned and not admitted. `status` is
@@ -228,8 +210,7 @@ impl Service {
         name: &str,
         status: &Value,
     ) -> Result<Outcome, DoorError> {
-        let _ = (context, name, status);
-        door_stub()
+        self.register(context, name, status).await
     }
 
     /// Stores what a node reports about itself, heartbeat and allocation left out.
@@ -239,8 +220,7 @@ impl Service {
         name: &str,
         status: &Value,
     ) -> Result<Outcome, DoorError> {
-        let _ = (context, name, status);
-        door_stub()
+        self.report_status(context, name, status).await
     }
 
     /// Sets the `Ready` condition of a Node.
@@ -250,7 +230,6 @@ impl Service {
         name: &str,
         verdict: ReadyVerdict,
     ) -> Result<Outcome, DoorError> {
-        let _ = (context, name, verdict);
-        door_stub()
+        self.judge_node(context, name, &verdict).await
     }
 }

@@ -1,0 +1,194 @@
+//! Admission: what must be true of a write beyond its own shape, and what the server adds to it.
+//!
+//! A write runs through every plugin that the [`table`] lets run for its caller, its door and its
+//! operation: first all changes ([`Plugin::mutate`]), in the order of the table, then all judgements
+//! ([`Plugin::validate`]), in the same order; the first denial is the answer. Deletions are judged only.
+//!
+//! What admission guarantees: a rule about *other* objects is never "checked and hoped for". A plugin looks
+//! at a view that may be behind, so its verdict is only a forecast; beside it, the plugin returns what the
+//! forecast rests on as a [`Demand`], a guard that the store checks in the very moment of the commit. When
+//! a guard fails, the whole write is judged again on a fresher view, and the rule then answers in its own
+//! words. What it does not guarantee: that a denial was still right when the client reads it.
+//!
+//! Refused: plugins that talk to anything but the view (they would block the write path and could not be
+//! run again at will), and exemptions inside plugins (who is exempt stands in the table, where a test walks
+//! through every combination).
+
+mod capacity;
+mod finalizers;
+mod floor;
+mod nodes;
+mod ownership;
+mod references;
+pub(crate) mod table;
+
+use horchestra_core::kind::Key;
+use horchestra_core::object::Object;
+use horchestra_core::status::Status;
+use horchestra_store::{Columns, Guard, Snapshot};
+
+pub(crate) use finalizers::{NODE_TEARDOWN, refuse_deletion_mark, set_hold as set_finalizer};
+pub(crate) use nodes::{ADMITTED, ensure_status as ensure_node_status, set_admitted};
+pub(crate) use table::{CallerClass, Door, Operation, Plugin};
+
+use crate::caller::Caller;
+
+/// A write as plugins see it.
+pub(crate) struct Attributes<'a> {
+    pub caller: &'a Caller,
+    pub class: CallerClass,
+    pub door: Door,
+    pub operation: Operation,
+    pub key: &'a Key,
+    /// The stored object; of a deletion also the object that is judged.
+    pub old: Option<&'a Object>,
+    pub view: &'a Snapshot,
+}
+
+impl Attributes<'_> {
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.old.is_some_and(Object::is_deleting)
+    }
+}
+
+/// Why a write is not admitted.
+#[derive(Debug)]
+pub(crate) enum Denial {
+    /// 403 with this reason.
+    Forbidden(String),
+    /// 422 with this reason.
+    Invalid(String),
+    /// An answer of another shape.
+    Status(Status),
+}
+
+impl Denial {
+    pub(crate) fn into_status(self, key: &Key) -> Status {
+        match self {
+            Denial::Forbidden(why) => Status::forbidden(key.kind, &key.name, why),
+            Denial::Invalid(why) => Status::refused(key.kind, &key.name, why),
+            Denial::Status(status) => status,
+        }
+    }
+}
+
+/// A guard and the answer that its rule gives should it fail time and again.
+#[derive(Debug)]
+pub(crate) struct Demand {
+    pub guard: Guard,
+    pub refusal: Status,
+}
+
+/// What plugins have to say besides yes.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub demands: Vec<Demand>,
+    pub warnings: Vec<String>,
+}
+
+impl Verdict {
+    fn demand(&mut self, guard: Guard, refusal: Status) {
+        self.demands.push(Demand { guard, refusal });
+    }
+
+    fn warn(&mut self, text: impl Into<String>) {
+        self.warnings.push(text.into());
+    }
+}
+
+/// Runs the changes of every plugin that applies.
+pub(crate) fn mutate(
+    attributes: &Attributes<'_>,
+    object: &mut Object,
+    verdict: &mut Verdict,
+) -> Result<(), Status> {
+    for plugin in Plugin::ALL {
+        if plugin.mutates(attributes.class, attributes.door, attributes.operation) {
+            plugin
+                .mutate(attributes, object, verdict)
+                .map_err(|denial| denial.into_status(attributes.key))?;
+        }
+    }
+    finalizers::drop_empty(object);
+    Ok(())
+}
+
+/// Runs the judgement of every plugin that applies. `columns` are those of the object as it would be
+/// stored.
+pub(crate) fn validate(
+    attributes: &Attributes<'_>,
+    object: &Object,
+    columns: &Columns,
+    verdict: &mut Verdict,
+) -> Result<(), Status> {
+    for plugin in Plugin::ALL {
+        if plugin.validates(attributes.class, attributes.door, attributes.operation) {
+            plugin
+                .validate(attributes, object, columns, verdict)
+                .map_err(|denial| denial.into_status(attributes.key))?;
+        }
+    }
+    Ok(())
+}
+
+impl Plugin {
+    fn mutate(
+        self,
+        attributes: &Attributes<'_>,
+        object: &mut Object,
+        verdict: &mut Verdict,
+    ) -> Result<(), Denial> {
+        match self {
+            Plugin::Stamping => {
+                object.0.insert("apiVersion".to_owned(), attributes.key.kind.api_version().into());
+                object.0.insert("kind".to_owned(), attributes.key.kind.name().into());
+            }
+            Plugin::ChildOwnership => ownership::carry_over(attributes, object),
+            Plugin::ClientFinalizers => finalizers::keep_system(attributes, object, verdict),
+            Plugin::FinalizerHolds => finalizers::derive_holds(attributes, object),
+            Plugin::NoRootFloor => floor::fill(attributes, object),
+            Plugin::NodeAdmission => nodes::admit(attributes, object),
+            Plugin::NodePolicy
+            | Plugin::NodeRestriction
+            | Plugin::ObjectRules
+            | Plugin::NamespaceExists
+            | Plugin::NamespaceProtection
+            | Plugin::NodeExists
+            | Plugin::SecretReferences
+            | Plugin::ServiceReference
+            | Plugin::Capacity => {}
+        }
+        Ok(())
+    }
+
+    fn validate(
+        self,
+        attributes: &Attributes<'_>,
+        object: &Object,
+        columns: &Columns,
+        verdict: &mut Verdict,
+    ) -> Result<(), Denial> {
+        match self {
+            Plugin::Stamping | Plugin::ClientFinalizers | Plugin::FinalizerHolds | Plugin::NodeAdmission => {
+                Ok(())
+            }
+            Plugin::ChildOwnership => ownership::check(attributes, object),
+            Plugin::NoRootFloor => floor::check(attributes, object),
+            Plugin::ObjectRules => object_rules(attributes, object),
+            Plugin::NodePolicy => nodes::check_labels(attributes, object),
+            Plugin::NodeRestriction => nodes::restrict(attributes, object),
+            Plugin::NamespaceExists => references::namespace_exists(attributes, verdict),
+            Plugin::NamespaceProtection => references::namespace_empty(attributes, verdict),
+            Plugin::NodeExists => references::node_exists(attributes, object, verdict),
+            Plugin::SecretReferences => references::secrets_exist(attributes, object, verdict),
+            Plugin::ServiceReference => references::service_exists(attributes, object, verdict),
+            Plugin::Capacity => capacity::check(attributes, object, columns, verdict),
+        }
+    }
+}
+
+/// The rules of one object alone, which the registry keeps.
+fn object_rules(attributes: &Attributes<'_>, object: &Object) -> Result<(), Denial> {
+    let spec = crate::write::draft::spec_of(attributes.key.kind).map_err(Denial::Status)?;
+    horchestra_core::admit::validate(spec, object).map_err(Denial::Status)
+}

@@ -1,0 +1,209 @@
+//! Which plugin runs when: one table over who calls, through which door, and for which operation.
+
+use horchestra_auth::identity::NODES;
+use horchestra_core::kind::Kind;
+
+use crate::caller::Caller;
+
+/// The callers that the table tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CallerClass {
+    /// A client of the HTTP API, administrators included.
+    Client,
+    /// A client whose certificate is a node's (also when it is an administrator's as well).
+    NodeIdentity,
+    /// A control loop.
+    Loop,
+    /// A gateway, on its own behalf or on a node's.
+    Gateway,
+}
+
+impl CallerClass {
+    #[cfg(test)]
+    pub(crate) const ALL: [CallerClass; 4] =
+        [CallerClass::Client, CallerClass::NodeIdentity, CallerClass::Loop, CallerClass::Gateway];
+
+    pub(crate) fn of(caller: &Caller) -> CallerClass {
+        match caller {
+            Caller::Http(identity) if identity.in_group(NODES) => CallerClass::NodeIdentity,
+            Caller::Http(_) => CallerClass::Client,
+            Caller::Loop { .. } => CallerClass::Loop,
+            Caller::Gateway { .. } | Caller::Node { .. } => CallerClass::Gateway,
+        }
+    }
+
+    /// Comes over HTTP with an identity of its own.
+    pub(crate) fn identified(self) -> bool {
+        matches!(self, CallerClass::Client | CallerClass::NodeIdentity)
+    }
+}
+
+/// The way by which a write comes in. The narrow doors of loops and gateways (bind, reports, registration)
+/// check what they change themselves and do not pass through plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Door {
+    /// The object without its status.
+    Main,
+    /// The status alone.
+    Status,
+}
+
+/// What a write does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Operation {
+    Create,
+    Update,
+    Delete,
+}
+
+/// The plugins, in the order in which they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Plugin {
+    /// apiVersion and kind are those of the route.
+    Stamping,
+    /// What belongs to a set is the set controller's.
+    ChildOwnership,
+    /// Finalizers of the system, and the deletion mark, are not a client's to touch.
+    ClientFinalizers,
+    /// Placed Applications are held until their node has let go; sets until their children are gone.
+    FinalizerHolds,
+    /// Nothing runs as root; nothing smuggles lines into a unit file.
+    NoRootFloor,
+    /// Nodes that operators make or uncordon are admitted.
+    NodeAdmission,
+    /// What the kind demands of one object alone, beyond its schema.
+    ObjectRules,
+    /// Labels under the system's prefix are derived, never written.
+    NodePolicy,
+    /// A node's certificate is good for its own Node and little of that.
+    NodeRestriction,
+    /// Nothing is put into a namespace that does not exist.
+    NamespaceExists,
+    /// A namespace that holds something stays.
+    NamespaceProtection,
+    /// A placement names a node that exists.
+    NodeExists,
+    /// Required Secrets exist.
+    SecretReferences,
+    /// The Service that is joined exists.
+    ServiceReference,
+    /// A placement fits its node.
+    Capacity,
+}
+
+impl Plugin {
+    pub(crate) const ALL: [Plugin; 15] = [
+        Plugin::Stamping,
+        Plugin::ChildOwnership,
+        Plugin::ClientFinalizers,
+        Plugin::FinalizerHolds,
+        Plugin::NoRootFloor,
+        Plugin::NodeAdmission,
+        Plugin::ObjectRules,
+        Plugin::NodePolicy,
+        Plugin::NodeRestriction,
+        Plugin::NamespaceExists,
+        Plugin::NamespaceProtection,
+        Plugin::NodeExists,
+        Plugin::SecretReferences,
+        Plugin::ServiceReference,
+        Plugin::Capacity,
+    ];
+
+    /// Whether its changes are applied.
+    pub(crate) fn mutates(self, caller: CallerClass, door: Door, operation: Operation) -> bool {
+        if operation == Operation::Delete {
+            return false;
+        }
+        match self {
+            Plugin::Stamping => true,
+            Plugin::NoRootFloor | Plugin::FinalizerHolds => door == Door::Main,
+            Plugin::ChildOwnership | Plugin::ClientFinalizers => door == Door::Main && caller.identified(),
+            Plugin::NodeAdmission => door == Door::Main && caller == CallerClass::Client,
+            _ => false,
+        }
+    }
+
+    /// Whether its judgement counts.
+    pub(crate) fn validates(self, caller: CallerClass, door: Door, operation: Operation) -> bool {
+        let written = door == Door::Main && operation != Operation::Delete;
+        match self {
+            Plugin::Stamping | Plugin::ClientFinalizers | Plugin::FinalizerHolds | Plugin::NodeAdmission => {
+                false
+            }
+            Plugin::ChildOwnership => written && caller.identified(),
+            Plugin::NoRootFloor => operation != Operation::Delete,
+            Plugin::ObjectRules
+            | Plugin::NodePolicy
+            | Plugin::NodeExists
+            | Plugin::SecretReferences
+            | Plugin::ServiceReference
+            | Plugin::Capacity => written,
+            Plugin::NamespaceExists => door == Door::Main && operation == Operation::Create,
+            Plugin::NamespaceProtection => operation == Operation::Delete,
+            Plugin::NodeRestriction => caller == CallerClass::NodeIdentity,
+        }
+    }
+}
+
+/// Namespaced kinds whose objects keep their namespace from being deleted.
+pub(crate) fn holds_namespace(kind: Kind) -> bool {
+    kind.namespaced() && kind != Kind::Event
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every plugin × caller × door × operation, written out: a plugin that starts (or stops) running
+    /// somewhere has to be put here by hand.
+    #[test]
+    fn every_combination_is_as_written_down() {
+        use CallerClass::*;
+        // Letters: c/u/d = create, update, delete through the main door, s = status written.
+        // First what a plugin changes, then what it judges.
+        let all = [Client, NodeIdentity, Loop, Gateway];
+        let expected: &[(Plugin, &[CallerClass], &str, &str)] = &[
+            (Plugin::Stamping, &all, "cus", ""),
+            (Plugin::ChildOwnership, &[Client, NodeIdentity], "cu", "cu"),
+            (Plugin::ClientFinalizers, &[Client, NodeIdentity], "cu", ""),
+            (Plugin::FinalizerHolds, &all, "cu", ""),
+            (Plugin::NoRootFloor, &all, "cu", "cus"),
+            (Plugin::NodeAdmission, &[Client], "cu", ""),
+            (Plugin::ObjectRules, &all, "", "cu"),
+            (Plugin::NodePolicy, &all, "", "cu"),
+            (Plugin::NodeRestriction, &[NodeIdentity], "", "cuds"),
+            (Plugin::NamespaceExists, &all, "", "c"),
+            (Plugin::NamespaceProtection, &all, "", "d"),
+            (Plugin::NodeExists, &all, "", "cu"),
+            (Plugin::SecretReferences, &all, "", "cu"),
+            (Plugin::ServiceReference, &all, "", "cu"),
+            (Plugin::Capacity, &all, "", "cu"),
+        ];
+        assert_eq!(expected.len(), Plugin::ALL.len(), "every plugin is written down");
+        let ways = [
+            ('c', Door::Main, Operation::Create),
+            ('u', Door::Main, Operation::Update),
+            ('d', Door::Main, Operation::Delete),
+            ('s', Door::Status, Operation::Update),
+        ];
+        for (at, (plugin, callers, changes, judges)) in expected.iter().enumerate() {
+            assert_eq!(*plugin, Plugin::ALL[at], "the order is the order of the table");
+            for caller in CallerClass::ALL {
+                for (letter, door, operation) in ways {
+                    let runs = callers.contains(&caller);
+                    assert_eq!(
+                        plugin.mutates(caller, door, operation),
+                        runs && changes.contains(letter),
+                        "{plugin:?} changes for {caller:?} at {letter}"
+                    );
+                    assert_eq!(
+                        plugin.validates(caller, door, operation),
+                        runs && judges.contains(letter),
+                        "{plugin:?} judges for {caller:?} at {letter}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Placement: the scheduler's two doors.
+//!
+//! A bind is one item: the node's name, the hold of the node, the new generation and the end of whatever was
+//! said about not being placed come together or not at all, under the guards that the node exists, that it
+//! still has the room (summed over everything placed on it, binds of the same batch included) and that the
+//! scheduler still leads. The item names the revision that the decision was made from, so an edit, a pin by
+//! the author or a deletion in between sends the decision back instead of being overwritten.
+
+use futures::future::join_all;
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::object::Object;
+use horchestra_store::{Class, Entry, Guard, Op, Revision};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+use crate::admission::{self, NODE_TEARDOWN};
+use crate::caller::RequestContext;
+use crate::conditions::{self, Condition};
+use crate::errors::door_error;
+use crate::request::{Binding, DoorError, Outcome};
+use crate::service::Service;
+use crate::write::draft::{columns, draft, spec_of};
+use crate::write::stored_object;
+
+pub(super) const SCHEDULED: &str = "Scheduled";
+
+impl Service {
+    pub(crate) async fn bind_applications(
+        &self,
+        context: &RequestContext,
+        bindings: Vec<Binding>,
+    ) -> Vec<Result<Outcome, DoorError>> {
+        join_all(bindings.iter().map(|binding| self.bind_one(context, binding))).await
+    }
+
+    async fn bind_one(&self, context: &RequestContext, binding: &Binding) -> Result<Outcome, DoorError> {
+        let key = &binding.key;
+        let spec = spec_of(key.kind).map_err(DoorError::Refused)?;
+        let entry = self.inner.store.snapshot().get(key).ok_or(DoorError::Gone)?;
+        if entry.uid != binding.uid || entry.deleting {
+            return Err(DoorError::Gone);
+        }
+        if entry.revision != binding.revision {
+            return Err(DoorError::Changed);
+        }
+        let mut object = stored_object(&entry).map_err(DoorError::Refused)?;
+        if !object.str_at(&["spec", "placement", "nodeName"]).is_empty() {
+            return Err(DoorError::Changed);
+        }
+        place(&mut object, &binding.node);
+        let columns = columns(spec, &object);
+        let draft = draft(spec, key, &object, columns, Some(&entry)).map_err(DoorError::Refused)?;
+        let guards = vec![
+            Guard::Exists(Key::cluster(Kind::Node, binding.node.clone())),
+            Guard::Capacity { node: binding.node.clone(), zero_is_unbounded: false },
+        ];
+        let op = Op::Update { draft: draft.clone(), expect: entry.revision, class: Class::Core };
+        match self.commit_door(context, "bind", key, op, guards).await {
+            Ok(revision) => {
+                let entry = Arc::new(Entry::new(draft, revision, revision));
+                Ok(Outcome { entry, changed: true, erased: false })
+            }
+            Err(error) => Err(door_error(key, &error)),
+        }
+    }
+
+    pub(crate) async fn mark_unschedulable(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        revision: Revision,
+        message: &str,
+    ) -> Result<Outcome, DoorError> {
+        self.edit(context, "status", key, |entry, object| {
+            if entry.deleting {
+                return Err(DoorError::Gone);
+            }
+            // What was found out about an older version need not hold for this one.
+            let placed = !object.str_at(&["spec", "placement", "nodeName"]).is_empty();
+            if entry.revision != revision || placed {
+                return Err(DoorError::Changed);
+            }
+            let generation = entry.generation;
+            let status = conditions::status_mut(object);
+            status.insert("phase".to_owned(), "Pending".into());
+            status.insert("message".to_owned(), message.into());
+            let wanted =
+                Condition { kind: SCHEDULED, status: "False", reason: "Unschedulable", message, generation };
+            conditions::set(object, &wanted);
+            Ok(super::Edit::Write(Class::Status))
+        })
+        .await
+    }
+}
+
+/// Everything that placing an Application changes in it.
+fn place(object: &mut Object, node: &str) {
+    let generation = object.generation() + 1;
+    object.set_metadata("generation", json!(generation));
+    let spec = object.0.entry("spec").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(spec) = spec.as_object_mut() {
+        let placement = spec.entry("placement").or_insert_with(|| Value::Object(Map::new()));
+        if !placement.is_object() {
+            *placement = Value::Object(Map::new());
+        }
+        placement["nodeName"] = node.into();
+    }
+    admission::set_finalizer(object, NODE_TEARDOWN, true);
+    let status = conditions::status_mut(object);
+    status.remove("message");
+    status.insert("phase".to_owned(), "Pending".into());
+    let wanted = Condition { kind: SCHEDULED, status: "True", reason: "Bound", message: "", generation };
+    conditions::set(object, &wanted);
+}

@@ -1,0 +1,135 @@
+//! The narrow doors of loops and gateways.
+//!
+//! An ordinary write replaces what a client sends and judges all of it. A door changes one thing, says
+//! itself what that is, and judges only that: a node's report must not be refused because a Secret is gone,
+//! nor the release of a deleted object because its node has shrunk. So doors do not run admission plugins;
+//! each carries the guards of the rules that its change touches, and the fence of its caller, which
+//! [`Service::commit_door`] adds to every item.
+//!
+//! Doors never invent a view: they work on the cache, since what they decide rests on the revision of the
+//! one object that they change, and the store compares that. A report that lost to another write is applied
+//! to the newer object; a placement is not, because it was decided for the older one.
+
+mod application;
+mod bind;
+mod node;
+mod node_status;
+mod people;
+
+use std::sync::Arc;
+
+use horchestra_core::kind::Key;
+use horchestra_core::object::Object;
+use horchestra_store::{Class, CommitError, Entry, Guard, Item, Op, Refusal};
+
+use crate::caller::RequestContext;
+use crate::errors::{door_error, door_status, read_status};
+use crate::request::{DoorError, Outcome};
+use crate::service::Service;
+use crate::write::draft::{columns, draft, spec_of};
+use crate::write::{Stored, stored_object};
+
+/// How often a report is applied anew after losing to another write.
+const ATTEMPTS: usize = 16;
+
+/// What a door does to an object. An edit that changes nothing writes nothing.
+enum Edit {
+    /// Stores the object as edited.
+    Write(Class),
+    Erase,
+}
+
+impl Service {
+    /// Commits one item for a door, fenced. Returns the entry as it now is.
+    async fn commit_door(
+        &self,
+        context: &RequestContext,
+        verb: &str,
+        key: &Key,
+        op: Op,
+        guards: Vec<Guard>,
+    ) -> Result<i64, CommitError> {
+        let fence = context.caller.fence();
+        let guards = fence.into_iter().chain(guards).collect();
+        let item = Item { ops: vec![op], guards, who: context.attribution(verb) };
+        let committed = self.inner.store.commit(item).await?;
+        tracing::trace!(%key, verb, "written through a door");
+        Ok(committed.revisions.first().copied().unwrap_or_default())
+    }
+
+    /// Applies an edit to an object: again on a newer version when another write came in between.
+    async fn edit<F>(
+        &self,
+        context: &RequestContext,
+        verb: &str,
+        key: &Key,
+        edit: F,
+    ) -> Result<Outcome, DoorError>
+    where
+        F: Fn(&Entry, &mut Object) -> Result<Edit, DoorError> + Send + Sync,
+    {
+        let mut view = self.inner.store.snapshot();
+        let mut fresh = false;
+        for _ in 0..ATTEMPTS {
+            let attempted = match view.get(key) {
+                None => Err(DoorError::Gone),
+                Some(entry) => apply(key, entry, &edit),
+            };
+            let applied = match attempted {
+                Ok(applied) => applied,
+                // What is refused, or gone, on an old view need not be on the current one.
+                Err(_) if !fresh => {
+                    view = self.inner.store.fresh().await.map_err(|e| door_status(read_status(&e)))?;
+                    fresh = true;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let (op, stored) = match applied {
+                Applied::Nothing(entry) => return Ok(Outcome { entry, changed: false, erased: false }),
+                Applied::Write(op, stored) => (op, stored),
+            };
+            match self.commit_door(context, verb, key, op, Vec::new()).await {
+                Ok(revision) => {
+                    let (entry, erased) = stored.at(revision);
+                    return Ok(Outcome { entry, changed: true, erased });
+                }
+                Err(CommitError::Refused(Refusal::Conflict { .. } | Refusal::NotFound(_))) => {
+                    view = self.inner.store.fresh().await.map_err(|e| door_status(read_status(&e)))?;
+                    fresh = true;
+                }
+                Err(error) => return Err(door_error(key, &error)),
+            }
+        }
+        Err(DoorError::Changed)
+    }
+}
+
+/// What an edit comes to.
+enum Applied {
+    /// The object already is as wanted.
+    Nothing(Arc<Entry>),
+    Write(Op, Stored),
+}
+
+fn apply<F>(key: &Key, entry: Arc<Entry>, edit: &F) -> Result<Applied, DoorError>
+where
+    F: Fn(&Entry, &mut Object) -> Result<Edit, DoorError>,
+{
+    let spec = spec_of(key.kind).map_err(DoorError::Refused)?;
+    let mut object = stored_object(&entry).map_err(DoorError::Refused)?;
+    let class = match edit(&entry, &mut object)? {
+        Edit::Erase => {
+            let (op, stored) = Stored::erase(entry);
+            return Ok(Applied::Write(op, stored));
+        }
+        Edit::Write(class) => class,
+    };
+    let columns = columns(spec, &object);
+    let draft = draft(spec, key, &object, columns, Some(&entry)).map_err(DoorError::Refused)?;
+    if draft.body == entry.body {
+        return Ok(Applied::Nothing(entry));
+    }
+    let (op, stored) = Stored::update(draft, &entry, class);
+    Ok(Applied::Write(op, stored))
+}

@@ -1,0 +1,79 @@
+//! Create.
+
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::object::Object;
+use horchestra_core::status::Status;
+
+use super::document;
+use super::draft::{columns, draft, spec_of};
+use super::{Attempt, Plan, Planned, identity};
+use crate::admission::{self, Attributes, CallerClass, Door, Operation, Verdict};
+use crate::caller::RequestContext;
+use crate::request::{Body, WriteOptions, Written};
+use crate::service::Service;
+
+impl Service {
+    pub(crate) async fn create_object(
+        &self,
+        context: &RequestContext,
+        kind: Kind,
+        namespace: &str,
+        body: Body,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let spec = spec_of(kind)?;
+        let mut document = document::read(spec, body)?;
+        identity::bind(spec, namespace, &mut document.object)?;
+        let (key, made_up) = identity::new_key(spec, &mut document.object)?;
+        if CallerClass::of(&context.caller).identified() {
+            admission::refuse_deletion_mark(None, &document.object)
+                .map_err(|denial| denial.into_status(&key))?;
+        }
+        if kind.has_status() {
+            document.object.0.remove("status");
+        }
+        identity::stamp_new(&mut document.object, &key);
+        let (object, warnings) = document::complete(spec, document, None, options)?;
+        self.run(context, "create", &key, options.dry_run, |attempt: Attempt<'_>| {
+            let mut object = object.clone();
+            let mut key = key.clone();
+            // A made-up name that turned out to be taken is made up again.
+            if made_up && attempt.number > 0 {
+                object.metadata_mut().remove("name");
+                (key, _) = identity::new_key(spec, &mut object)?;
+            }
+            plan(self, context, &attempt, &key, object, warnings.clone())
+        })
+        .await
+    }
+}
+
+fn plan(
+    service: &Service,
+    context: &RequestContext,
+    attempt: &Attempt<'_>,
+    key: &Key,
+    mut object: Object,
+    warnings: Vec<String>,
+) -> Result<Plan, Status> {
+    let spec = spec_of(key.kind)?;
+    let mut verdict = Verdict { warnings, ..Verdict::default() };
+    let attributes = Attributes {
+        caller: &context.caller,
+        class: CallerClass::of(&context.caller),
+        door: Door::Main,
+        operation: Operation::Create,
+        key,
+        old: None,
+        view: attempt.view,
+    };
+    admission::mutate(&attributes, &mut object, &mut verdict)?;
+    let columns = columns(spec, &object);
+    admission::validate(&attributes, &object, &columns, &mut verdict)?;
+    if attempt.view.get(key).is_some() {
+        return Err(Status::already_exists(key.kind, &key.name));
+    }
+    let draft = draft(spec, key, &object, columns, None)?;
+    service.check_size(&draft)?;
+    Ok(Plan { change: Planned::Create(draft), verdict })
+}

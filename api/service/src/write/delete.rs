@@ -1,0 +1,163 @@
+//! Delete: erase what nothing holds, mark what something does.
+//!
+//! An object with finalizers is marked: `deletionTimestamp` is set once and never moves, and whoever
+//! removes the last finalizer erases the object in that very change. Because the item names the head that
+//! it was judged on, an object that got its first finalizer in between (a bind) is judged again and marked
+//! instead.
+//!
+//! Propagation policies are taken on every kind. Only an ApplicationSet has dependents, so only there
+//! `Orphan` leaves a mark; on all other kinds the policies come to the same.
+
+use std::sync::Arc;
+
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::object::Object;
+use horchestra_core::status::{Cause, Status};
+use horchestra_store::{Class, Entry};
+use serde_json::{Value, json};
+
+use super::draft::{columns, draft, spec_of};
+use super::update::stored_object;
+use super::{Attempt, Plan, Planned};
+use crate::admission::{self, Attributes, CallerClass, Door, Operation, Verdict};
+use crate::caller::RequestContext;
+use crate::clock;
+use crate::request::{DeleteOptions, Deleted, Propagation};
+use crate::service::Service;
+
+/// Kubernetes' marker for "let the dependents go".
+const ORPHAN: &str = "orphan";
+
+impl Service {
+    pub(crate) async fn delete_object(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        spec_of(key.kind)?;
+        if let Some(seconds) = options.grace_period_seconds
+            && seconds < 0
+        {
+            let cause = Cause::invalid(
+                "gracePeriodSeconds",
+                &seconds.to_string(),
+                "must be greater than or equal to 0",
+            );
+            return Err(Status::invalid_options("DeleteOptions", vec![cause]));
+        }
+        let written = self
+            .run(context, "delete", key, options.dry_run, |attempt: Attempt<'_>| {
+                let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
+                check_preconditions(&old, options)?;
+                plan(context, &attempt, key, &old, options)
+            })
+            .await?;
+        Ok(Deleted { entry: written.entry, erased: written.erased, warnings: written.warnings })
+    }
+}
+
+fn plan(
+    context: &RequestContext,
+    attempt: &Attempt<'_>,
+    key: &Key,
+    old: &Arc<Entry>,
+    options: &DeleteOptions,
+) -> Result<Plan, Status> {
+    let spec = spec_of(key.kind)?;
+    let stored = stored_object(old)?;
+    let attributes = Attributes {
+        caller: &context.caller,
+        class: CallerClass::of(&context.caller),
+        door: Door::Main,
+        operation: Operation::Delete,
+        key,
+        old: Some(&stored),
+        view: attempt.view,
+    };
+    let mut verdict = Verdict::default();
+    admission::validate(&attributes, &stored, &old.columns, &mut verdict)?;
+    let mut object = stored.clone();
+    let orphan = key.kind == Kind::ApplicationSet && options.propagation == Some(Propagation::Orphan);
+    if orphan && !object.finalizers().is_empty() {
+        admission::set_finalizer(&mut object, ORPHAN, true);
+    }
+    if object.finalizers().is_empty() {
+        return Ok(Plan { change: Planned::Erase(Arc::clone(old)), verdict });
+    }
+    mark(key.kind, &mut object, options.grace_period_seconds);
+    if object == stored {
+        return Ok(Plan { change: Planned::Nothing(Arc::clone(old)), verdict });
+    }
+    let columns = columns(spec, &object);
+    let draft = draft(spec, key, &object, columns, Some(old))?;
+    Ok(Plan { change: Planned::Update { draft, old: Arc::clone(old), class: Class::Core }, verdict })
+}
+
+/// Sets the deletion mark. A later request can shorten the time that is granted, nothing else.
+fn mark(kind: Kind, object: &mut Object, asked: Option<i64>) {
+    let granted = object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
+    let own = match kind {
+        Kind::Application => {
+            object.at(&["spec", "lifecycle", "terminationGracePeriodSeconds"]).and_then(Value::as_i64)
+        }
+        _ => None,
+    };
+    let grace = if object.is_deleting() {
+        match (granted, asked) {
+            (Some(granted), Some(asked)) => Some(granted.min(asked)),
+            (granted, _) => granted,
+        }
+    } else {
+        object.set_metadata("deletionTimestamp", clock::now());
+        asked.or(own).or(Some(0))
+    };
+    if let Some(grace) = grace {
+        object.set_metadata("deletionGracePeriodSeconds", json!(grace));
+    }
+}
+
+fn check_preconditions(old: &Entry, options: &DeleteOptions) -> Result<(), Status> {
+    let conflict = |what: &str, wanted: &str, is: String| {
+        let why =
+            format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}");
+        Err(Status::conflict(old.key.kind, &old.key.name, why))
+    };
+    if let Some(uid) = &options.preconditions.uid
+        && *uid != old.uid.to_string()
+    {
+        return conflict("UID", uid, old.uid.to_string());
+    }
+    if let Some(revision) = &options.preconditions.resource_version
+        && *revision != old.revision.to_string()
+    {
+        return conflict("ResourceVersion", revision, old.revision.to_string());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_is_set_once_and_grace_only_shrinks() {
+        let mut object = Object::from_value(json!({
+            "metadata": {"finalizers": ["x.y/z"]},
+            "spec": {"lifecycle": {"terminationGracePeriodSeconds": 30}},
+        }))
+        .unwrap();
+        let grace = |object: &Object| object.at(&["metadata", "deletionGracePeriodSeconds"]).cloned();
+        mark(Kind::Application, &mut object, None);
+        assert!(object.is_deleting());
+        assert_eq!(grace(&object), Some(json!(30)));
+        object.set_metadata("deletionTimestamp", "2020-01-01T00:00:00Z");
+        mark(Kind::Application, &mut object, Some(60));
+        assert_eq!(grace(&object), Some(json!(30)));
+        mark(Kind::Application, &mut object, Some(5));
+        assert_eq!(grace(&object), Some(json!(5)));
+        mark(Kind::Application, &mut object, None);
+        assert_eq!(grace(&object), Some(json!(5)));
+        assert_eq!(object.str_at(&["metadata", "deletionTimestamp"]), "2020-01-01T00:00:00Z");
+    }
+}

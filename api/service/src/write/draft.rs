@@ -1,0 +1,84 @@
+//! From a finished object to what the store keeps of it.
+
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::object::{self, Object};
+use horchestra_core::registry::{KindSpec, Reference};
+use horchestra_core::status::Status;
+use horchestra_store::{Columns, Draft, Edge, Entry, Index, Relation};
+use uuid::Uuid;
+
+/// What SQL and guards need to know of the object.
+pub(crate) fn columns(spec: &KindSpec, object: &Object) -> Columns {
+    let facts = (spec.facts)(object);
+    let some = |text: String| (!text.is_empty()).then_some(text);
+    Columns {
+        node: some(facts.node),
+        phase: some(facts.phase),
+        cpu: facts.cpu_nano,
+        memory: facts.memory_bytes,
+    }
+}
+
+/// The draft of an object whose metadata is complete. `old` gives what is kept apart from the body.
+pub(crate) fn draft(
+    spec: &KindSpec,
+    key: &Key,
+    object: &Object,
+    columns: Columns,
+    old: Option<&Entry>,
+) -> Result<Draft, Status> {
+    let uid = Uuid::parse_str(object.uid()).map_err(|_| Status::internal("the object has no proper uid"))?;
+    Ok(Draft {
+        key: key.clone(),
+        uid,
+        generation: object.generation(),
+        deleting: object.is_deleting(),
+        body: object::encode(key.kind, object),
+        managed: old.and_then(|old| old.managed.clone()),
+        index: index(spec, object),
+        columns,
+        edges: edges(spec, key, object),
+    })
+}
+
+fn index(spec: &KindSpec, object: &Object) -> Index {
+    let mut labels: Vec<(String, String)> =
+        object.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    labels.sort();
+    Index { labels, fields: spec.selectable_fields(object) }
+}
+
+fn edges(spec: &KindSpec, key: &Key, object: &Object) -> Vec<Edge> {
+    let mut edges: Vec<Edge> = (spec.references)(object)
+        .iter()
+        .map(|reference| Edge { relation: relation(reference), target: target(key, reference) })
+        .collect();
+    edges.sort();
+    edges.dedup();
+    edges
+}
+
+/// The address that a reference of `from` points to.
+pub(crate) fn target(from: &Key, reference: &Reference) -> Key {
+    let (kind, name) = reference.target();
+    if kind.namespaced() {
+        Key::namespaced(kind, from.namespace.clone(), name)
+    } else {
+        Key::cluster(kind, name)
+    }
+}
+
+fn relation(reference: &Reference) -> Relation {
+    match reference {
+        Reference::Node(_) => Relation::Node,
+        Reference::Secret(_) => Relation::Secret,
+        Reference::SecretOptional(_) => Relation::SecretOptional,
+        Reference::Volume(_) => Relation::Mounts,
+        Reference::Service(_) => Relation::Service,
+    }
+}
+
+/// The registry's entry of a kind; a kind that is not served has no route either.
+pub(crate) fn spec_of(kind: Kind) -> Result<&'static KindSpec, Status> {
+    horchestra_core::registry::spec(kind).ok_or_else(Status::no_such_route)
+}

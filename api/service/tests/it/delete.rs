@@ -1,0 +1,164 @@
+use horchestra_core::kind::Kind;
+use horchestra_service::{DeleteOptions, ListRequest, Preconditions, Propagation};
+use serde_json::json;
+
+use crate::support::*;
+
+#[tokio::test]
+async fn what_nothing_holds_is_erased() {
+    let world = World::new().await;
+    let created = world.create(application("web")).await.unwrap().entry;
+    let mut watch = watch_after(&world.service, Kind::Application, created.revision).await;
+    let deleted = world.delete(&app("web")).await.unwrap();
+    assert!(deleted.erased);
+    assert!(deleted.entry.revision > created.revision, "a deletion takes a revision");
+    assert_eq!(deleted.entry.uid, created.uid);
+    assert_eq!(next_short(&mut watch).await, format!("DELETED web {}", deleted.entry.revision));
+    assert_eq!(world.get(&app("web")).await.unwrap_err().code(), 404);
+    assert_eq!(world.delete(&app("web")).await.unwrap_err().code(), 404);
+    let again = world.create(application("web")).await.unwrap().entry;
+    assert_ne!(again.uid, created.uid);
+    assert_eq!(again.generation, 1);
+}
+
+#[tokio::test]
+async fn what_something_holds_is_marked_once_and_erased_with_the_last_finalizer() {
+    let world = World::new().await;
+    let mut body = application("web");
+    body["metadata"]["finalizers"] = json!(["example.com/a", "example.com/b"]);
+    let created = world.create(body).await.unwrap().entry;
+    let mut watch = watch_after(&world.service, Kind::Application, created.revision).await;
+    let marked = world.delete(&app("web")).await.unwrap();
+    assert!(!marked.erased && marked.entry.deleting);
+    let stored = world.get(&app("web")).await.unwrap();
+    assert!(stored["metadata"]["deletionTimestamp"].as_str().unwrap().ends_with('Z'));
+    assert_eq!(stored["metadata"]["deletionGracePeriodSeconds"], 30);
+    assert_eq!(marked.entry.generation, created.generation);
+    let again = world.delete(&app("web")).await.unwrap();
+    assert_eq!(again.entry.revision, marked.entry.revision, "the second request writes nothing");
+    let one_less =
+        world.merge(&app("web"), json!({"metadata": {"finalizers": ["example.com/b"]}})).await.unwrap();
+    assert!(!one_less.erased);
+    let gone = world.merge(&app("web"), json!({"metadata": {"finalizers": null}})).await.unwrap();
+    assert!(gone.erased, "the change that removes the last holder erases");
+    assert_eq!(world.get(&app("web")).await.unwrap_err().code(), 404);
+    for expected in [
+        format!("MODIFIED web {}", marked.entry.revision),
+        format!("MODIFIED web {}", one_less.entry.revision),
+        format!("DELETED web {}", gone.entry.revision),
+    ] {
+        assert_eq!(next_short(&mut watch).await, expected);
+    }
+    assert!(watch.ready().is_none(), "exactly one deletion");
+}
+
+#[tokio::test]
+async fn preconditions_are_exact() {
+    let world = World::new().await;
+    let created = world.create(application("web")).await.unwrap().entry;
+    let status = json!({"metadata": {"name": "web"}, "status": {"phase": "Running"}});
+    let reported = world.put_status(&app("web"), &status).await.unwrap().entry;
+    let delete = |uid: Option<String>, resource_version: Option<String>| {
+        let service = world.service.clone();
+        async move {
+            let preconditions = Preconditions { uid, resource_version };
+            let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
+            service.delete(&admin(), &app("web"), &options).await.map_err(|status| status.code())
+        }
+    };
+    let other = uuid::Uuid::new_v4().to_string();
+    assert_eq!(delete(Some(other), None).await.unwrap_err(), 409);
+    assert_eq!(delete(None, Some(created.revision.to_string())).await.unwrap_err(), 409);
+    let (uid, revision) = (created.uid.to_string(), reported.revision.to_string());
+    assert!(delete(Some(uid), Some(revision)).await.unwrap().erased);
+}
+
+#[tokio::test]
+async fn options_of_a_delete() {
+    let world = World::new().await;
+    let mut body = application("held");
+    body["metadata"]["finalizers"] = json!(["example.com/a"]);
+    world.create(body).await.unwrap();
+    world.create(application("free")).await.unwrap();
+    let delete = |name: &'static str, options: DeleteOptions| {
+        let service = world.service.clone();
+        async move { service.delete(&admin(), &app(name), &options).await }
+    };
+    let negative = DeleteOptions { grace_period_seconds: Some(-1), ..DeleteOptions::default() };
+    assert_eq!(delete("free", negative).await.unwrap_err().code(), 422);
+    let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
+    assert!(delete("free", dry.clone()).await.unwrap().erased);
+    assert!(!delete("held", dry).await.unwrap().erased);
+    assert!(world.get(&app("free")).await.is_ok());
+    assert!(world.get(&app("held")).await.unwrap()["metadata"].get("deletionTimestamp").is_none());
+    let grace = DeleteOptions { grace_period_seconds: Some(5), ..DeleteOptions::default() };
+    let marked = tree(&delete("held", grace).await.unwrap().entry);
+    assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 5);
+    for propagation in [Propagation::Background, Propagation::Foreground, Propagation::Orphan] {
+        let name = "free";
+        let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
+        assert!(delete(name, options).await.unwrap().erased, "{propagation:?} on a kind without dependents");
+        world.create(application(name)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_that_holds_something_stays_and_says_what() {
+    let world = World::new().await;
+    for name in ["a", "b", "c", "d"] {
+        world.create(application(name)).await.unwrap();
+    }
+    world.create(json!({"kind": "Application", "metadata": {"name": "x", "namespace": "other"}, "spec": {"image": "x"}})).await.unwrap();
+    let status = world.delete(&namespace("other")).await.unwrap_err();
+    assert_eq!(status.code(), 403);
+    assert!(status.message.contains("application x"), "{status}");
+    let status = world.delete(&namespace("default")).await.unwrap_err();
+    assert_eq!(status.code(), 403, "the default namespace stays");
+    world.delete(&horchestra_core::kind::Key::namespaced(Kind::Application, "other", "x")).await.unwrap();
+    assert!(world.delete(&namespace("other")).await.unwrap().erased);
+    let body = json!({"kind": "Application", "metadata": {"name": "x", "namespace": "other"}, "spec": {"image": "x"}});
+    assert_eq!(world.create(body).await.unwrap_err().code(), 404);
+
+    world.create(json!({"kind": "Namespace", "metadata": {"name": "many"}})).await.unwrap();
+    for name in ["a", "b", "c", "d"] {
+        world
+            .create(json!({"metadata": {"name": name, "namespace": "many"}, "spec": {"image": "x"}}))
+            .await
+            .unwrap();
+    }
+    let status = world.delete(&namespace("many")).await.unwrap_err();
+    assert!(status.message.contains("application a, b, c, …"), "{status}");
+}
+
+#[tokio::test]
+async fn nothing_is_put_into_a_namespace_that_is_being_deleted_and_it_goes_empty() {
+    let world = World::new().await;
+    let body = json!({"kind": "Namespace", "metadata": {"name": "held", "finalizers": ["example.com/a"]}});
+    world.create(body).await.unwrap();
+    assert!(!world.delete(&namespace("held")).await.unwrap().erased);
+    let body = json!({"metadata": {"name": "x", "namespace": "held"}, "spec": {"image": "x"}});
+    let status = world.create(body).await.unwrap_err();
+    assert_eq!(status.code(), 403);
+    assert_eq!(status.details.causes[0].reason, "NamespaceTerminating");
+    assert!(world.merge(&namespace("held"), json!({"metadata": {"finalizers": null}})).await.unwrap().erased);
+}
+
+#[tokio::test]
+async fn a_placed_application_is_held_by_its_node_and_deletable_without_it() {
+    let world = World::new().await;
+    world.node("node-1", "4", "8Gi").await;
+    let mut body = application("web");
+    body["spec"]["placement"] = json!({"nodeName": "node-1"});
+    world.create(body).await.unwrap();
+    world.delete(&node("node-1")).await.unwrap();
+    let marked = world.delete(&app("web")).await.unwrap();
+    assert!(!marked.erased);
+    assert_eq!(tree(&marked.entry)["metadata"]["finalizers"], json!(["horchestra.io/node-teardown"]));
+    // Housekeeping on a deleting object is not refused for the lack of its node.
+    world.merge(&app("web"), json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap();
+    let patch = json!({"metadata": {"finalizers": null}});
+    let kept = world.merge(&app("web"), patch).await.unwrap();
+    assert!(!kept.erased, "no client clears the hold of the node");
+    let listing = world.list(ListRequest::of(Kind::Application)).await.unwrap();
+    assert_eq!(names(&listing), ["web"]);
+}
