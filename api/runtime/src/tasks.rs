@@ -40,6 +40,7 @@ pub struct Tasks {
 #[derive(Debug)]
 struct Set {
     tracker: TaskTracker,
+    background: TaskTracker,
     stopping: CancellationToken,
     running: Mutex<HashMap<u64, Running>>,
     next: AtomicU64,
@@ -75,6 +76,7 @@ impl Tasks {
         Tasks {
             set: Arc::new(Set {
                 tracker: TaskTracker::new(),
+                background: TaskTracker::new(),
                 stopping: CancellationToken::new(),
                 running: Mutex::default(),
                 next: AtomicU64::new(0),
@@ -94,7 +96,7 @@ impl Tasks {
     }
 
     /// As [`Tasks::spawn`], for what never ends by itself and needs no goodbye: [`Tasks::finish`] does not
-    /// wait for it.
+    /// wait for it, and aborts it last.
     pub fn detached(&self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         self.start(name, false, work);
     }
@@ -157,29 +159,24 @@ impl Tasks {
         });
     }
 
-    /// Waits for all tasks, after the stopping token has been cancelled by whoever owns the end of the
-    /// process. Returns the names of those that had to be aborted after `timeout`.
+    /// Cancels the stopping token and waits for all tasks. Returns the names of those that had to be aborted
+    /// after `timeout`.
     pub async fn finish(&self, timeout: Duration) -> Vec<&'static str> {
         self.set.stopping.cancel();
-        for running in self.set.running.lock().values().filter(|running| !running.awaited) {
-            if let Some(abort) = &running.abort {
-                abort.abort();
-            }
-        }
         self.set.tracker.close();
-        if tokio::time::timeout(timeout, self.set.tracker.wait()).await.is_ok() {
-            return Vec::new();
-        }
-        let mut names = Vec::new();
+        let all_ended = tokio::time::timeout(timeout, self.set.tracker.wait()).await.is_ok();
+        let mut unfinished = Vec::new();
         for running in self.set.running.lock().values() {
-            names.push(running.name);
+            if running.awaited && !all_ended {
+                unfinished.push(running.name);
+            }
             if let Some(abort) = &running.abort {
                 abort.abort();
             }
         }
-        names.sort_unstable();
-        names.dedup();
-        names
+        unfinished.sort_unstable();
+        unfinished.dedup();
+        unfinished
     }
 
     /// The names of the tasks that run now.
@@ -196,7 +193,8 @@ impl Tasks {
         let entry = Entry { set: self.set.clone(), id, name };
         self.set.metrics.running.get_or_create(&TaskLabels { task: name }).inc();
         let metrics = self.set.metrics.clone();
-        let handle = self.set.tracker.spawn(async move {
+        let tracker = if awaited { &self.set.tracker } else { &self.set.background };
+        let handle = tracker.spawn(async move {
             let _entry = entry;
             if let Err(panic) = AssertUnwindSafe(work).catch_unwind().await {
                 note_panic(name, &metrics, &*panic);

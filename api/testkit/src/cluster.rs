@@ -64,16 +64,7 @@ impl Cluster {
         users.lock_shared()?;
         warden::post(&root.path().join("gate"), &users_path, root.path(), Duration::ZERO)?;
         let mut layout = Layout::make(root.path(), options)?;
-        let mut attempt = 0;
-        let server = loop {
-            match layout.launch() {
-                Ok(server) => break server,
-                Err(error) if attempt == 3 => return Err(error),
-                // The likeliest reason is a port that somebody else took first.
-                Err(_) => layout.port = free_port()?,
-            }
-            attempt += 1;
-        };
+        let server = layout.launch_anywhere()?;
         Ok(Cluster { layout, server: Some(server), root, _users: users })
     }
 
@@ -236,6 +227,18 @@ impl Layout {
 
     pub(crate) fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// As [`Layout::launch`], on another port when it cannot have this one.
+    pub(crate) fn launch_anywhere(&mut self) -> anyhow::Result<Child> {
+        for _ in 0..3 {
+            match self.launch() {
+                Ok(server) => return Ok(server),
+                // The likeliest reason: somebody else took the port first.
+                Err(_) => self.port = free_port()?,
+            }
+        }
+        self.launch()
     }
 
     /// Starts the server and returns once it takes connections.

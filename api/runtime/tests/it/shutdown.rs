@@ -1,4 +1,5 @@
-use std::process::ExitCode;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use horchestra_runtime::args::ShutdownArgs;
@@ -32,6 +33,36 @@ async fn a_signal_begins_the_end_and_everything_ends_well() {
     kill(Pid::this(), Signal::SIGTERM).unwrap();
     let code = tokio::time::timeout(DEADLINE, shutdown.finish(&tasks)).await.unwrap();
     assert!(same(code, ExitCode::SUCCESS));
+}
+
+/// In a process of its own: this same test, started again.
+#[tokio::test]
+async fn a_second_signal_ends_a_process_that_hangs() {
+    if std::env::var_os("RUNTIME_HANGS").is_some() {
+        let tasks = tasks();
+        let shutdown = Shutdown::install(&args(Duration::ZERO), &tasks).unwrap();
+        tasks.spawn("deaf", std::future::pending());
+        // The parent reads these two lines.
+        std::io::stdout().write_all(b"ready\n").unwrap();
+        shutdown.draining().cancelled().await;
+        std::io::stdout().write_all(b"draining\n").unwrap();
+        shutdown.finish(&tasks).await;
+        unreachable!("cut off by the deadline, not by the second signal");
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "shutdown::a_second_signal_ends_a_process_that_hangs", "--nocapture"])
+        .env("RUNTIME_HANGS", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for said in ["ready", "draining"] {
+        assert!(lines.any(|line| line.unwrap().ends_with(said)), "it never said {said}");
+        kill(pid, Signal::SIGTERM).unwrap();
+    }
+    let status = eventually(DEADLINE / 2, async || child.try_wait().unwrap()).await;
+    assert_eq!(status.code(), Some(130));
 }
 
 #[tokio::test]

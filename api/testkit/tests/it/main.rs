@@ -2,4 +2,5 @@
 
 mod cluster;
 mod database;
+mod shared;
 mod workspace;
