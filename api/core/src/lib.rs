@@ -7,11 +7,13 @@
 pub mod admit;
 pub mod alias;
 pub mod decode;
+pub mod discovery;
 pub mod kind;
 pub mod kinds;
 pub mod metadata;
 pub mod names;
 pub mod object;
+pub mod openapi;
 pub mod patch;
 pub mod path;
 pub mod quantity;

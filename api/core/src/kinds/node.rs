@@ -246,6 +246,7 @@ fn gibibytes(amount: Quantity) -> String {
 }
 
 pub(crate) static SPEC: KindSpec = KindSpec {
+    short_names: &["no"],
     columns: COLUMNS,
     selectable: &[Selectable {
         field: "spec.unschedulable",

@@ -1,6 +1,8 @@
 //! Documents that clients depend on, held against files.
 
 mod aliases;
+mod discovery;
+mod openapi;
 mod tables;
 
 use horchestra_core::Object;

@@ -1,0 +1,246 @@
+//! Discovery: the documents from which clients learn what is served.
+//!
+//! All of them are pure functions of the registry of kinds (and the list of aliases), in a stable order, so
+//! every replica of a version serves the same bytes. Only what is routed is listed: clients (and the
+//! conformance checks) call each listed verb and expect not to be told that it is not there.
+//!
+//! Of the core group only Pods are listed. Nodes and Namespaces are served there as well, but a client that
+//! sees them listed sends `kubectl get nodes` (and every write) to the core group instead of to ours.
+
+use serde_json::{Value, json};
+
+use crate::alias::ALIASES;
+use crate::registry::{KindSpec, served};
+
+/// What can be done with every stored kind.
+pub const VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
+/// What can be done with the status of a kind that has one.
+pub const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
+/// What can be done with an alias.
+pub const ALIAS_VERBS: [&str; 3] = ["get", "list", "watch"];
+
+/// Version of the aggregated documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DiscoveryVersion {
+    V2,
+    V2Beta1,
+}
+
+impl DiscoveryVersion {
+    pub const fn name(self) -> &'static str {
+        match self {
+            DiscoveryVersion::V2 => "v2",
+            DiscoveryVersion::V2Beta1 => "v2beta1",
+        }
+    }
+
+    /// The media type of answers, as clients compare it.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            DiscoveryVersion::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            DiscoveryVersion::V2Beta1 => {
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            }
+        }
+    }
+}
+
+/// The served groups with their versions, in byte order of the group, most preferred version first.
+pub fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for spec in served().iter().filter(|spec| !spec.kind.group().is_empty()) {
+        let (group, version) = (spec.kind.group(), spec.kind.version());
+        match groups.iter_mut().find(|(name, _)| *name == group) {
+            Some((_, versions)) if versions.contains(&version) => {}
+            Some((_, versions)) => versions.push(version),
+            None => groups.push((group, vec![version])),
+        }
+    }
+    groups.sort_unstable();
+    groups
+}
+
+/// The kinds of one group version, in byte order of the plural.
+pub fn kinds_of(group: &str, version: &str) -> Vec<&'static KindSpec> {
+    let mut kinds: Vec<&KindSpec> = served()
+        .iter()
+        .copied()
+        .filter(|spec| spec.kind.group() == group && spec.kind.version() == version)
+        .collect();
+    kinds.sort_unstable_by_key(|spec| spec.plural());
+    kinds
+}
+
+/// `/api`
+pub fn core_versions() -> Value {
+    json!({"kind": "APIVersions", "apiVersion": "v1", "versions": ["v1"], "serverAddressByClientCIDRs": []})
+}
+
+/// `/api/v1`
+pub fn core_resources() -> Value {
+    let mut resources = Vec::new();
+    for alias in ALIASES.into_iter().filter(|alias| alias.advertised) {
+        resources.push(json!({
+            "name": alias.plural,
+            "singularName": alias.singular,
+            "namespaced": alias.kind.namespaced(),
+            "kind": alias.name,
+            "verbs": ALIAS_VERBS,
+            "shortNames": alias.short_names,
+        }));
+    }
+    resources.push(json!({
+        "name": "pods/log",
+        "singularName": "",
+        "namespaced": true,
+        "kind": "Pod",
+        "verbs": ["get"],
+    }));
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": resources})
+}
+
+/// `/apis`
+pub fn group_list() -> Value {
+    let groups: Vec<Value> =
+        groups().into_iter().map(|(group, versions)| group_entry(group, &versions)).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/<group>`, the same as the group's entry in `/apis`.
+pub fn group(name: &str) -> Option<Value> {
+    let (group, versions) = groups().into_iter().find(|(group, _)| *group == name)?;
+    Some(group_entry(group, &versions))
+}
+
+fn group_entry(group: &str, versions: &[&str]) -> Value {
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(|version| json!({"groupVersion": format!("{group}/{version}"), "version": version}))
+        .collect();
+    json!({
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": group,
+        "preferredVersion": versions.first(),
+        "versions": versions,
+    })
+}
+
+/// `/apis/<group>/<version>`
+pub fn resources(group: &str, version: &str) -> Option<Value> {
+    let kinds = kinds_of(group, version);
+    if kinds.is_empty() {
+        return None;
+    }
+    let mut resources = Vec::new();
+    for spec in kinds {
+        let entry = |name: &str, singular: &str, verbs: &[&str]| {
+            json!({
+                "name": name,
+                "singularName": singular,
+                "namespaced": spec.namespaced(),
+                "group": group,
+                "version": version,
+                "kind": spec.kind.name(),
+                "verbs": verbs,
+            })
+        };
+        let mut resource = entry(spec.plural(), spec.singular, &VERBS);
+        for (member, names) in [("shortNames", spec.short_names), ("categories", spec.categories)] {
+            if !names.is_empty() {
+                resource[member] = json!(names);
+            }
+        }
+        resources.push(resource);
+        if spec.has_status() {
+            resources.push(entry(&format!("{}/status", spec.plural()), "", &STATUS_VERBS));
+        }
+    }
+    Some(json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": format!("{group}/{version}"),
+        "resources": resources,
+    }))
+}
+
+/// `/api`, aggregated.
+pub fn aggregated_core(version: DiscoveryVersion) -> Value {
+    let pod = json!({"group": "", "version": "v1", "kind": "Pod"});
+    let mut resources = Vec::new();
+    for alias in ALIASES.into_iter().filter(|alias| alias.advertised) {
+        resources.push(json!({
+            "resource": alias.plural,
+            "responseKind": {"group": "", "version": "v1", "kind": alias.name},
+            "scope": scope(alias.kind.namespaced()),
+            "singularResource": alias.singular,
+            "verbs": ALIAS_VERBS,
+            "shortNames": alias.short_names,
+            "subresources": [{"subresource": "log", "responseKind": pod, "verbs": ["get"]}],
+        }));
+    }
+    aggregated(version, vec![aggregated_group("", vec![("v1", resources)])])
+}
+
+/// `/apis`, aggregated.
+pub fn aggregated_groups(version: DiscoveryVersion) -> Value {
+    let items = groups().into_iter().map(|(group, versions)| {
+        let versions = versions
+            .into_iter()
+            .map(|version| (version, kinds_of(group, version).into_iter().map(aggregated_kind).collect()));
+        aggregated_group(group, versions.collect())
+    });
+    aggregated(version, items.collect())
+}
+
+fn aggregated(version: DiscoveryVersion, items: Vec<Value>) -> Value {
+    json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{}", version.name()),
+        "metadata": {},
+        "items": items,
+    })
+}
+
+fn aggregated_group(name: &str, versions: Vec<(&str, Vec<Value>)>) -> Value {
+    let versions: Vec<Value> = versions
+        .into_iter()
+        .map(|(version, resources)| {
+            json!({"version": version, "resources": resources, "freshness": "Current"})
+        })
+        .collect();
+    let mut metadata = json!({"creationTimestamp": null});
+    if !name.is_empty() {
+        metadata["name"] = Value::from(name);
+    }
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn aggregated_kind(spec: &KindSpec) -> Value {
+    let kind = json!({
+        "group": spec.kind.group(),
+        "version": spec.kind.version(),
+        "kind": spec.kind.name(),
+    });
+    let mut resource = json!({
+        "resource": spec.plural(),
+        "responseKind": kind,
+        "scope": scope(spec.namespaced()),
+        "singularResource": spec.singular,
+        "verbs": VERBS,
+    });
+    for (member, names) in [("shortNames", spec.short_names), ("categories", spec.categories)] {
+        if !names.is_empty() {
+            resource[member] = json!(names);
+        }
+    }
+    if spec.has_status() {
+        resource["subresources"] =
+            json!([{"subresource": "status", "responseKind": kind, "verbs": STATUS_VERBS}]);
+    }
+    resource
+}
+
+const fn scope(namespaced: bool) -> &'static str {
+    if namespaced { "Namespaced" } else { "Cluster" }
+}

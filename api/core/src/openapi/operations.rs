@@ -1,0 +1,296 @@
+//! The operations on a kind, as OpenAPI describes them.
+
+use serde_json::{Map, Value, json};
+
+use super::schemas;
+use crate::registry::KindSpec;
+
+/// A parameter in the query of a request.
+struct Parameter {
+    name: &'static str,
+    kind: &'static str,
+    description: &'static str,
+}
+
+const fn text(name: &'static str, description: &'static str) -> Parameter {
+    Parameter { name, kind: "string", description }
+}
+
+const fn flag(name: &'static str, description: &'static str) -> Parameter {
+    Parameter { name, kind: "boolean", description }
+}
+
+const fn number(name: &'static str, description: &'static str) -> Parameter {
+    Parameter { name, kind: "integer", description }
+}
+
+const DRY_RUN: Parameter =
+    text("dryRun", "The request is judged in full, but nothing is stored. The only value is All.");
+const FIELD_MANAGER: Parameter =
+    text("fieldManager", "Name of whoever makes the change, at most 128 printable characters.");
+const FIELD_VALIDATION: Parameter = text(
+    "fieldValidation",
+    "What happens to unknown and duplicate fields. Strict (the default) refuses the request, naming all of \
+     them. Warn drops them, with a warning for each. Ignore drops them silently.",
+);
+const EXACT: Parameter = flag(
+    "exactResourceVersion",
+    "A resourceVersion in the body must be that of the very last change, a change of the status included.",
+);
+const RESOURCE_VERSION: Parameter = text(
+    "resourceVersion",
+    "Revision that the answer must not be older than, or from which a watch goes on.",
+);
+
+const CREATE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION];
+const WRITE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, EXACT];
+const GET: &[Parameter] = &[RESOURCE_VERSION];
+const DELETE: &[Parameter] = &[
+    DRY_RUN,
+    number("gracePeriodSeconds", "Seconds that the object is given to end. Zero means at once."),
+    text("propagationPolicy", "What becomes of dependents: Background, Foreground or Orphan."),
+];
+const LIST: &[Parameter] = &[
+    text("labelSelector", "Only objects whose labels match."),
+    text("fieldSelector", "Only objects whose fields match."),
+    number("limit", "Most objects in one answer; more can be had with continue."),
+    text("continue", "Token from the answer before, with which the listing goes on."),
+    RESOURCE_VERSION,
+    text("resourceVersionMatch", "How resourceVersion is meant: Exact or NotOlderThan."),
+    flag("watch", "Changes are sent as they happen, one JSON object a line, instead of a list."),
+    number("timeoutSeconds", "Seconds after which a watch ends."),
+    flag("allowWatchBookmarks", "A watch may send events of type BOOKMARK that only tell the revision."),
+    flag("sendInitialEvents", "A watch begins with the objects that there are, then sends a bookmark."),
+];
+
+/// One operation, apart from how a version of OpenAPI writes it.
+struct Operation {
+    method: &'static str,
+    /// `x-kubernetes-action`.
+    action: &'static str,
+    id: String,
+    description: String,
+    parameters: &'static [Parameter],
+    /// Media types of the body; none for requests without one.
+    consumes: &'static [&'static str],
+    /// Whether the answer is one object of the kind.
+    answers_object: bool,
+}
+
+const BODY: &[&str] = &["application/json", "application/yaml"];
+const PATCHES: &[&str] = &["application/json-patch+json", "application/merge-patch+json"];
+
+struct Item {
+    path: String,
+    path_parameters: Vec<(&'static str, String)>,
+    operations: Vec<Operation>,
+}
+
+fn items(spec: &KindSpec) -> Vec<Item> {
+    let base = format!("/apis/{}/{}", spec.kind.group(), spec.kind.version());
+    let scope = if spec.namespaced() { "Namespaced" } else { "" };
+    let suffix = format!("{}{scope}{}", camel_group(spec), spec.kind.name());
+    let what = spec.kind.name();
+    let operation = |method, action, description: String, parameters, consumes, answers_object| Operation {
+        method,
+        action,
+        id: format!("{action}{suffix}"),
+        description,
+        parameters,
+        consumes,
+        answers_object,
+    };
+    let collection = if spec.namespaced() {
+        format!("{base}/namespaces/{{namespace}}/{}", spec.plural())
+    } else {
+        format!("{base}/{}", spec.plural())
+    };
+    let mut of_collection = Vec::new();
+    if spec.namespaced() {
+        of_collection.push(("namespace", "Name of the namespace.".to_owned()));
+    }
+    let mut of_item = of_collection.clone();
+    of_item.push(("name", format!("Name of the {what}.")));
+
+    let mut items = vec![
+        Item {
+            path: collection.clone(),
+            path_parameters: of_collection,
+            operations: vec![
+                operation("get", "list", format!("Lists or watches {what} objects."), LIST, &[], false),
+                operation("post", "create", format!("Creates a {what}."), CREATE, BODY, true),
+            ],
+        },
+        Item {
+            path: format!("{collection}/{{name}}"),
+            path_parameters: of_item.clone(),
+            operations: vec![
+                operation("get", "get", format!("Reads a {what}."), GET, &[], true),
+                operation("put", "replace", format!("Replaces a {what}."), WRITE, BODY, true),
+                operation("patch", "patch", format!("Changes parts of a {what}."), WRITE, PATCHES, true),
+                operation("delete", "delete", format!("Deletes a {what}."), DELETE, &[], false),
+            ],
+        },
+    ];
+    if spec.namespaced() {
+        let everywhere = Operation {
+            id: format!("list{}{what}ForAllNamespaces", camel_group(spec)),
+            ..operation(
+                "get",
+                "list",
+                format!("Lists or watches {what} objects of all namespaces."),
+                LIST,
+                &[],
+                false,
+            )
+        };
+        items.push(Item {
+            path: format!("{base}/{}", spec.plural()),
+            path_parameters: Vec::new(),
+            operations: vec![everywhere],
+        });
+    }
+    if spec.has_status() {
+        let status = |method, action: &'static str, description: String, parameters, consumes| Operation {
+            id: format!("{action}{suffix}Status"),
+            ..operation(method, action, description, parameters, consumes, true)
+        };
+        items.push(Item {
+            path: format!("{collection}/{{name}}/status"),
+            path_parameters: of_item,
+            operations: vec![
+                status("get", "get", format!("Reads the status of a {what}."), GET, &[]),
+                status("put", "replace", format!("Replaces the status of a {what}."), WRITE, BODY),
+                status("patch", "patch", format!("Changes parts of the status of a {what}."), WRITE, PATCHES),
+            ],
+        });
+    }
+    items
+}
+
+/// `horchestra.io`, `v1` → `HorchestraIoV1`.
+fn camel_group(spec: &KindSpec) -> String {
+    let parts = spec.kind.group().split('.').chain([spec.kind.version()]);
+    parts
+        .map(|part| {
+            let mut chars = part.chars();
+            chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+        })
+        .collect()
+}
+
+/// What both versions say of an operation.
+fn common(spec: &KindSpec, operation: &Operation) -> Value {
+    json!({
+        "operationId": operation.id,
+        "description": operation.description,
+        "tags": [format!("{}/{}", spec.kind.group(), spec.kind.version())],
+        "x-kubernetes-action": operation.action,
+        "x-kubernetes-group-version-kind": schemas::group_version_kind(spec),
+    })
+}
+
+/// Adds the paths of a kind to a version 3 document.
+pub(super) fn add_v3(paths: &mut Map<String, Value>, spec: &KindSpec) {
+    let object = json!({"$ref": format!("#/components/schemas/{}", schemas::name(spec))});
+    for item in items(spec) {
+        let mut path = Map::new();
+        let parameters: Vec<Value> = item
+            .path_parameters
+            .iter()
+            .map(|(name, description)| {
+                json!({"name": name, "in": "path", "required": true, "description": description,
+                    "schema": {"type": "string"}})
+            })
+            .collect();
+        if !parameters.is_empty() {
+            path.insert("parameters".to_owned(), Value::Array(parameters));
+        }
+        for operation in &item.operations {
+            let mut value = common(spec, operation);
+            value["parameters"] = operation
+                .parameters
+                .iter()
+                .map(|parameter| {
+                    json!({"name": parameter.name, "in": "query", "description": parameter.description,
+                        "schema": {"type": parameter.kind}})
+                })
+                .collect();
+            if !operation.consumes.is_empty() {
+                let content: Map<String, Value> = operation
+                    .consumes
+                    .iter()
+                    .map(|media| {
+                        let schema = if operation.method == "patch" { json!({}) } else { object.clone() };
+                        ((*media).to_owned(), json!({ "schema": schema }))
+                    })
+                    .collect();
+                value["requestBody"] = json!({"required": true, "content": content});
+            }
+            value["responses"] = responses(operation, |response| {
+                if operation.answers_object {
+                    response["content"] = json!({"application/json": {"schema": object}});
+                }
+            });
+            path.insert(operation.method.to_owned(), value);
+        }
+        paths.insert(item.path, Value::Object(path));
+    }
+}
+
+/// Adds the paths of a kind to a version 2 document.
+pub(super) fn add_v2(paths: &mut Map<String, Value>, spec: &KindSpec) {
+    let object = json!({"$ref": format!("#/definitions/{}", schemas::name(spec))});
+    for item in items(spec) {
+        let mut path = Map::new();
+        let parameters: Vec<Value> = item
+            .path_parameters
+            .iter()
+            .map(|(name, description)| {
+                json!({"name": name, "in": "path", "required": true, "description": description,
+                    "type": "string"})
+            })
+            .collect();
+        if !parameters.is_empty() {
+            path.insert("parameters".to_owned(), Value::Array(parameters));
+        }
+        for operation in &item.operations {
+            let mut value = common(spec, operation);
+            let mut parameters: Vec<Value> = operation
+                .parameters
+                .iter()
+                .map(|parameter| {
+                    json!({"name": parameter.name, "in": "query", "description": parameter.description,
+                        "type": parameter.kind})
+                })
+                .collect();
+            if !operation.consumes.is_empty() {
+                let schema = if operation.method == "patch" { json!({}) } else { object.clone() };
+                parameters.push(json!({"name": "body", "in": "body", "required": true, "schema": schema}));
+                value["consumes"] = json!(operation.consumes);
+            }
+            value["parameters"] = Value::Array(parameters);
+            value["produces"] = json!(["application/json", "application/yaml"]);
+            value["responses"] = responses(operation, |response| {
+                if operation.answers_object {
+                    response["schema"] = object.clone();
+                }
+            });
+            path.insert(operation.method.to_owned(), value);
+        }
+        paths.insert(item.path, Value::Object(path));
+    }
+}
+
+fn responses(operation: &Operation, complete: impl Fn(&mut Value)) -> Value {
+    let mut responses = json!({"200": {"description": "OK"}, "401": {"description": "Unauthorized"}});
+    if operation.method == "post" {
+        responses["201"] = json!({"description": "Created"});
+    }
+    for code in ["200", "201"] {
+        if let Some(response) = responses.get_mut(code) {
+            complete(response);
+        }
+    }
+    responses
+}
