@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -32,10 +33,11 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
-use nix::sys::signal::{SigSet, Signal, kill};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, setsid};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
 
 use crate::desired::RestartPolicy;
 use crate::logs::LogFile;
@@ -67,12 +69,16 @@ pub fn run(directory: &Path) -> anyhow::Result<()> {
     set_child_subreaper(true)?;
     std::env::set_current_dir(directory.work())?;
 
-    let mut mask = SigSet::empty();
-    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        mask.add(signal);
+    // Handlers that write into sockets, not blocked signals: what a process blocks,
+    // its children block too, and could then not be asked to stop.
+    let (stops, stop) = UnixStream::pair()?;
+    let (children, child) = UnixStream::pair()?;
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        pipe::register(signal, stop.try_clone()?)?;
     }
-    mask.thread_block()?;
-    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    pipe::register(SIGCHLD, child)?;
+    stops.set_nonblocking(true)?;
+    children.set_nonblocking(true)?;
     let (reader, writer) = io::pipe()?;
     fcntl(reader.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
 
@@ -87,7 +93,7 @@ pub fn run(directory: &Path) -> anyhow::Result<()> {
     };
     let log = LogFile::open(&directory.log())?;
     let mut shim =
-        Shim { directory, spec, state, signals, reader, writer, log, stopping: false, exited: None };
+        Shim { directory, spec, state, stops, children, reader, writer, log, stopping: false, exited: None };
     let ending = shim.supervise()?;
     shim.state.main = None;
     shim.state.ending = Some(ending);
@@ -99,7 +105,10 @@ struct Shim {
     directory: UnitDirectory,
     spec: UnitSpec,
     state: UnitState,
-    signals: SignalFd,
+    /// Readable when it is to stop.
+    stops: UnixStream,
+    /// Readable when a child has ended.
+    children: UnixStream,
     reader: PipeReader,
     writer: PipeWriter,
     log: LogFile,
@@ -265,7 +274,8 @@ impl Shim {
             }
         };
         let mut sources = [
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.stops.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.children.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.reader.as_fd(), PollFlags::POLLIN),
         ];
         match poll(&mut sources, timeout) {
@@ -273,11 +283,9 @@ impl Shim {
             Err(errno) => return Err(errno.into()),
         }
         self.take_output()?;
-        while let Some(signal) = self.signals.read_signal()? {
-            if signal.ssi_signo != Signal::SIGCHLD as u32 {
-                self.stopping = true;
-            }
-        }
+        let mut bytes = [0; 64];
+        self.stopping |= self.stops.read(&mut bytes).is_ok_and(|length| length > 0);
+        let _ = self.children.read(&mut bytes);
         self.reap()
     }
 

@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::time::Duration;
 
 use horchestra_agent::node::{Node, NodeOptions};
@@ -68,6 +69,15 @@ pub fn quick() -> NodeOptions {
         heartbeat: Duration::from_millis(100),
         reconnect: Duration::from_millis(100),
         ..NodeOptions::default()
+    }
+}
+
+/// Options of a node that runs commands and keeps its state here.
+pub fn running(state: &Path) -> NodeOptions {
+    NodeOptions {
+        state: Some(state.to_owned()),
+        supervisor: Some(env!("CARGO_BIN_EXE_horchestra-agent").into()),
+        ..quick()
     }
 }
 

@@ -5,7 +5,7 @@ use horchestra_agent::controller::Controller;
 use horchestra_proto::node::v1::controller_message::Body as Down;
 use horchestra_proto::node::v1::node_message::Body as Up;
 use horchestra_proto::node::v1::node_service_server::{NodeService, NodeServiceServer};
-use horchestra_proto::node::v1::{AppStatus, ControllerMessage, DesiredState, NodeMessage};
+use horchestra_proto::node::v1::{AppStatus, ControllerMessage, DesiredState, LogRequest, NodeMessage};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -147,6 +147,31 @@ impl FakeSession {
             _ => None,
         })
         .await;
+    }
+
+    /// The first report on this application that says that it is over.
+    pub async fn finished(&mut self, name: &str) -> AppStatus {
+        self.until(|up| match up {
+            Up::AppStatus(status) if status.name == name && status.finished_at_unix_nano > 0 => Some(status),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Reads a log to its end, or until the test has seen enough of it.
+    pub async fn log(&mut self, request: LogRequest, enough: impl Fn(&str) -> bool) -> String {
+        let id = request.id.clone();
+        self.send(Down::LogRequest(request)).await;
+        let mut text = String::new();
+        self.until(|up| match up {
+            Up::LogChunk(chunk) if chunk.id == id => {
+                text.push_str(&String::from_utf8_lossy(&chunk.data));
+                (chunk.eof || enough(&text)).then_some(())
+            }
+            _ => None,
+        })
+        .await;
+        text
     }
 
     /// Ends the stream with this status; `None` ends it cleanly.
