@@ -39,7 +39,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Plays many nodes in one process; all their workloads are simulated
-    Fleet(FleetArgs),
+    Fleet(Box<FleetArgs>),
     /// Stops every workload that an agent left running, and removes what is left of it
     StopUnits {
         /// State directory of that agent

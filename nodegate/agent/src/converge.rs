@@ -16,7 +16,7 @@
 //! applied, the runs it counted and the pace of restarts. After a restart of the
 //! agent the first is unknown until the next success, although workloads run.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::desired::{Amounts, App, Desired, Env, RestartPolicy, Source, volume_id};
+use crate::desired::{Amounts, App, Desired, Env, RestartPolicy, SecretData, Source, volume_id};
 use crate::status::{self, Memory};
 use crate::units::{DEFAULT_GRACE_SECONDS, Environment, Held, Observation, UnitError, UnitSpec, Units, Why};
 use crate::volumes::Volumes;
@@ -122,7 +122,7 @@ impl Converger {
             let mut known = self.known.lock();
             known.passes = known.passes.wrapping_add(1);
             let flap = self.options.init_flap;
-            known.reachable = flap == 0 || known.passes % flap != 0;
+            known.reachable = flap == 0 || !known.passes.is_multiple_of(flap);
             known.reachable
         };
         if let Err(error) = self.volumes.provision(&desired.volumes) {
@@ -365,7 +365,7 @@ fn secret<'a>(
     desired: &'a Desired,
     name: &str,
     optional: bool,
-) -> Result<Option<&'a BTreeMap<String, Vec<u8>>>, ApplyError> {
+) -> Result<Option<&'a SecretData>, ApplyError> {
     match desired.secrets.get(&(app.namespace.clone(), name.to_owned())) {
         None if !optional => Err(ApplyError::Secret(name.to_owned())),
         found => Ok(found),

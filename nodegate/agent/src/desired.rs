@@ -175,6 +175,9 @@ pub struct Volume {
     pub retain: bool,
 }
 
+/// What a Secret holds, by key.
+pub type SecretData = BTreeMap<String, Vec<u8>>;
+
 /// A push, read.
 #[derive(Debug, Default)]
 pub struct Desired {
@@ -185,7 +188,7 @@ pub struct Desired {
     /// Ids of all volumes anywhere.
     pub volume_ids: HashSet<String>,
     /// Data of each Secret, by namespace and name.
-    pub secrets: HashMap<(String, String), BTreeMap<String, Vec<u8>>>,
+    pub secrets: HashMap<(String, String), SecretData>,
     /// Address of each workload that has its own network.
     pub addresses: HashMap<Uuid, String>,
     /// Token by workload and audience.
@@ -365,10 +368,10 @@ fn read_volume(object: &Object, node: &str) -> Read<(Volume, bool)> {
     Ok((Volume { id, retain: text(spec, "reclaimPolicy")? == "Retain" }, own))
 }
 
-fn read_secret(object: &Object) -> Read<((String, String), BTreeMap<String, Vec<u8>>)> {
+fn read_secret(object: &Object) -> Read<((String, String), SecretData)> {
     let metadata = section(object, "metadata")?;
     let key = (text(metadata, "namespace")?, text(metadata, "name")?);
-    let mut data = BTreeMap::new();
+    let mut data = SecretData::new();
     for (name, value) in section(object, "data")? {
         let value = match value {
             Value::Null => Vec::new(),

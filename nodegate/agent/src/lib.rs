@@ -46,7 +46,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         // Without a runtime: a supervisor has one thread and little memory.
         Some(Command::RunUnit { directory }) => units::shim::run(&directory),
         Some(Command::StopUnits { state_dir }) => block_on(stop_units(state_dir)),
-        Some(Command::Fleet(args)) => block_on(run_fleet(args)),
+        Some(Command::Fleet(args)) => block_on(run_fleet(*args)),
         None => block_on(run_node(cli.run)),
     }
 }

@@ -27,7 +27,7 @@ async fn every_node_of_a_fleet_is_a_node_of_its_own() {
         let mut session = gateway.session().await;
         let mut app = TestApp::new("web").shell("exit 1");
         app.0["spec"]["placement"]["nodeName"] = session.node.clone().into();
-        session.push(&[app.0]).await;
+        session.push([app.0]).await;
         // A command is not run, only played.
         session.phase("web", "Running").await;
         session.until(|up| matches!(up, Up::NodeUsage(_)).then_some(())).await;

@@ -102,8 +102,8 @@ impl FakeSession {
         self.down.send(Ok(body.into())).await.expect("an open stream");
     }
 
-    pub async fn push(&self, apps: &[serde_json::Value]) {
-        let applications = apps.iter().map(|app| app.to_string().into()).collect();
+    pub async fn push(&self, apps: impl IntoIterator<Item = serde_json::Value>) {
+        let applications = apps.into_iter().map(|app| app.to_string().into()).collect();
         self.send(Down::Desired(DesiredState { applications, ..DesiredState::default() })).await;
     }
 

@@ -26,7 +26,7 @@ async fn a_job_runs_as_often_as_its_budget_says() {
             .env("SIM_EXIT_CODE", "0")
             .spec("env", json!([{"name": "SIM_RUN_SECONDS", "value": "60"}])),
     ];
-    session.push(&apps.map(|app| app.0)).await;
+    session.push(apps.map(|app| app.0)).await;
     for (name, phase, code, attempts, reason) in [
         ("good", "Succeeded", 0, 1, ""),
         ("once", "Failed", 7, 1, ""),
@@ -60,7 +60,7 @@ async fn runs_that_the_control_plane_knows_of_count() {
     spent.0["status"] = json!({"attempts": 2});
     let mut rest = job("rest", json!({"backoffLimit": 2})).env("SIM_EXIT_CODE", "1");
     rest.0["status"] = json!({"attempts": 2});
-    session.push(&[spent.0, rest.0]).await;
+    session.push([spent.0, rest.0]).await;
     let status = session.phase("spent", "Failed").await;
     assert_eq!((status.attempts, status.observed_generation), (2, 1));
     let status = session
@@ -82,17 +82,17 @@ async fn a_finished_job_that_is_withheld_is_removed_and_runs_again_when_it_comes
     let node = Running::start(&gateway, &pki, quick());
     let mut session = gateway.session().await;
     let once = job("once", json!({}));
-    session.push(&[once.0.clone()]).await;
+    session.push([once.0.clone()]).await;
     let first = session.phase("once", "Succeeded").await;
     // Pushed again unchanged, it stays what it is.
-    session.push(&[once.0.clone()]).await;
+    session.push([once.0.clone()]).await;
     session.until(|up| matches!(up, Up::NodeUsage(_)).then_some(())).await;
     let again = session.phase("once", "Succeeded").await;
     assert_eq!((again.attempts, again.finished_at_unix_nano), (1, first.finished_at_unix_nano));
 
-    session.push(&[]).await;
+    session.push([]).await;
     session.idle().await;
-    session.push(&[once.generation(2).0]).await;
+    session.push([once.generation(2).0]).await;
     let second = session
         .until(|up| match up {
             Up::AppStatus(status) if status.observed_generation == 2 && status.phase == "Succeeded" => {
@@ -115,13 +115,13 @@ async fn simulated_workloads_survive_a_restart_of_the_agent() {
     let node = Running::start(&gateway, &pki, options.clone());
     let mut session = gateway.session().await;
     let (kept, gone) = (job("kept", json!({})), TestApp::new("gone"));
-    session.push(&[kept.0.clone(), gone.0]).await;
+    session.push([kept.0.clone(), gone.0]).await;
     let before = session.phase("kept", "Succeeded").await;
     node.kill().await;
 
     let node = Running::start(&gateway, &pki, options);
     let mut session = gateway.session().await;
-    session.push(&[kept.0]).await;
+    session.push([kept.0]).await;
     let after = session.phase("kept", "Succeeded").await;
     assert_eq!(after.finished_at_unix_nano, before.finished_at_unix_nano);
     node.stop().await;

@@ -45,7 +45,7 @@ async fn a_log_ends_and_a_followed_one_does_not() {
     let node = Running::start(&gateway, &pki, quick());
     let mut session = gateway.session().await;
     let app = TestApp::new("web");
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
 
     session.send(Down::LogRequest(request("1", &app))).await;
@@ -112,11 +112,11 @@ async fn a_follower_hears_the_last_words_and_then_the_end() {
     let node = Running::start(&gateway, &pki, NodeOptions { simulation, ..quick() });
     let mut session = gateway.session().await;
     let app = TestApp::new("web").lifecycle(json!({"terminationGracePeriodSeconds": 1}));
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
     session.send(Down::LogRequest(LogRequest { follow: true, ..request("1", &app) })).await;
     assert!(!chunk(&mut session, "1").await.eof);
-    session.push(&[]).await;
+    session.push([]).await;
     assert_eq!(whole(&mut session, "1").await.1, "", "the workload is gone, so is its log");
     node.stop().await;
 }

@@ -90,7 +90,7 @@ async fn a_command_runs_with_its_environment_and_its_output_is_the_log() {
     let app = TestApp::new("web")
         .shell("echo out $GREETING; echo err >&2; pwd; env | sort; exec sleep 1000")
         .env("GREETING", "hello  world");
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
     let follow = LogRequest { follow: true, ..logs(&app) };
     let text = session.log(follow, |text| text.contains("PWD=")).await;
@@ -108,7 +108,7 @@ async fn a_command_runs_with_its_environment_and_its_output_is_the_log() {
     assert_eq!((metrics.name.as_str(), metrics.pids), ("web", 1));
     assert!(metrics.memory_peak_bytes >= metrics.memory_bytes);
 
-    session.push(&[]).await;
+    session.push([]).await;
     session.idle().await;
     assert!(of_unit(&app.uid().to_string()).is_empty());
     assert!(!state.unit(&app).path().exists(), "nothing is left behind");
@@ -134,7 +134,7 @@ async fn exit_codes_of_jobs() {
         TestApp::new("late").shell("sleep 1000").lifecycle(deadline.clone()),
         TestApp::new("stubborn").shell("trap '' TERM; while :; do sleep 0.1; done").lifecycle(deadline),
     ];
-    session.push(&apps.clone().map(|app| app.0)).await;
+    session.push(apps.clone().map(|app| app.0)).await;
     for (name, phase, code) in [
         ("zero", "Succeeded", 0),
         ("seven", "Failed", 7),
@@ -161,7 +161,7 @@ async fn a_failing_job_is_retried_and_its_log_goes_on() {
     let (_gateway, node, mut session) = begin(&pki, &state).await;
     let limit = |limit: i32| json!({"restartPolicy": "Never", "backoffLimit": limit});
     let app = TestApp::new("job").shell("echo run; exit 3").lifecycle(limit(3));
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     // Twice at once, then the fourth run has to wait; until then there is one left.
     let waiting = session
         .until(|up| match up {
@@ -173,7 +173,7 @@ async fn a_failing_job_is_retried_and_its_log_goes_on() {
     assert_eq!(session.log(logs(&app), |_| false).await, "run\nrun\nrun\n");
 
     // Another configuration has runs of its own.
-    session.push(&[app.lifecycle(limit(2)).generation(2).0]).await;
+    session.push([app.lifecycle(limit(2)).generation(2).0]).await;
     let end = session.finished("job").await;
     assert_eq!((end.exit_code, end.attempts, end.observed_generation), (3, 3, 2));
     assert!(end.message.starts_with("BackoffLimitExceeded"), "{}", end.message);
@@ -194,7 +194,7 @@ async fn services_are_restarted_as_their_policy_says() {
         TestApp::new("done").shell("echo x >> n").lifecycle(policy("OnFailure")),
         TestApp::new("crashing").shell("echo x >> n; exit 1"),
     ];
-    session.push(&apps.clone().map(|app| app.0)).await;
+    session.push(apps.clone().map(|app| app.0)).await;
     let starts =
         |app: &TestApp| std::fs::read_to_string(state.work(app, "n")).unwrap_or_default().lines().count();
     eventually("restarts", || starts(&apps[0]) == 3 && starts(&apps[1]) == 3).await;
@@ -210,7 +210,7 @@ async fn services_are_restarted_as_their_policy_says() {
     eventually("a crash loop", || starts(&apps[3]) == 15).await;
     let crashed = session.phase("crashing", "Failed").await;
     assert_eq!((crashed.exit_code, crashed.finished_at_unix_nano, crashed.attempts), (0, 0, 0));
-    session.push(&[]).await;
+    session.push([]).await;
     session.idle().await;
     node.stop().await;
 }
@@ -223,11 +223,11 @@ async fn everything_that_a_workload_started_is_stopped_with_it() {
     let app = TestApp::new("web")
         .shell("setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1000' & (setsid sleep 1000 &) ; sleep 1000")
         .lifecycle(json!({"terminationGracePeriodSeconds": 1}));
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
     let uid = app.uid().to_string();
     eventually("all processes", || of_unit(&uid).len() >= 6).await;
-    session.push(&[app.deleting().0]).await;
+    session.push([app.deleting().0]).await;
     session.phase("web", "Terminated").await;
     assert_eq!(of_unit(&uid), [0; 0], "what was started is gone when that is said");
     node.stop().await;
@@ -243,7 +243,7 @@ async fn a_workload_has_its_grace_and_no_more() {
     let stubborn = TestApp::new("stubborn")
         .shell("trap '' TERM; while :; do sleep 0.05; done")
         .lifecycle(json!({"terminationGracePeriodSeconds": 1}));
-    session.push(&[polite.0.clone(), stubborn.0.clone()]).await;
+    session.push([polite.0.clone(), stubborn.0.clone()]).await;
     session.phase("polite", "Running").await;
     session.phase("stubborn", "Running").await;
     session
@@ -253,7 +253,7 @@ async fn a_workload_has_its_grace_and_no_more() {
         }))
         .await;
     let begun = Instant::now();
-    session.push(&[polite.deleting().0, stubborn.deleting().0]).await;
+    session.push([polite.deleting().0, stubborn.deleting().0]).await;
     let mut last_words = String::new();
     session
         .until(|up| match up {
@@ -276,19 +276,19 @@ async fn a_changed_configuration_restarts_and_an_unchanged_one_does_not() {
     let (pki, state) = (Pki::new(), State::new());
     let (_gateway, node, mut session) = begin(&pki, &state).await;
     let app = TestApp::new("web").shell("exec sleep 1000");
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
     let main = |app: &TestApp| state.unit(app).state().and_then(|state| state.main);
     let first = main(&app);
     assert!(first.is_some());
 
-    session.push(&[app.clone().spec("values", json!({"any": 1})).generation(2).0]).await;
+    session.push([app.clone().spec("values", json!({"any": 1})).generation(2).0]).await;
     session
         .until(|up| matches!(up, Up::AppStatus(status) if status.observed_generation == 2).then_some(()))
         .await;
     assert_eq!(main(&app), first, "nothing that matters has changed");
 
-    session.push(&[app.clone().env("NEW", "1").generation(3).0]).await;
+    session.push([app.clone().env("NEW", "1").generation(3).0]).await;
     let status = session
         .until(|up| match up {
             Up::AppStatus(status) if status.observed_generation == 3 => Some(status),
@@ -305,19 +305,19 @@ async fn a_frozen_workload_is_held_still() {
     let (pki, state) = (Pki::new(), State::new());
     let (_gateway, node, mut session) = begin(&pki, &state).await;
     let app = TestApp::new("web").shell("while :; do echo x >> n; sleep 0.02; done");
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
-    session.push(&[app.clone().spec("frozen", json!(true)).0]).await;
+    session.push([app.clone().spec("frozen", json!(true)).0]).await;
     session.phase("web", "Frozen").await;
     let main = state.unit(&app).state().and_then(|state| state.main).expect("a process");
     eventually("it stands still", || procfs::stat(main.pid).is_some_and(|stat| stat.state == b'T')).await;
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
     eventually("it goes on", || procfs::stat(main.pid).is_some_and(|stat| stat.state != b'T')).await;
     // Also a frozen one can be deleted.
-    session.push(&[app.clone().spec("frozen", json!(true)).0]).await;
+    session.push([app.clone().spec("frozen", json!(true)).0]).await;
     session.phase("web", "Frozen").await;
-    session.push(&[app.deleting().0]).await;
+    session.push([app.deleting().0]).await;
     session.phase("web", "Terminated").await;
     node.stop().await;
 }
@@ -375,7 +375,7 @@ async fn workloads_do_not_notice_that_the_agent_was_killed() {
         .lifecycle(json!({"restartPolicy": "Never", "backoffLimit": 0}));
     let crashing = TestApp::new("crashing").shell("echo x >> n; sleep 0.3; exit 1");
     let apps = [web.0.clone(), job.0.clone(), crashing.0.clone()];
-    session.push(&apps).await;
+    session.push(apps.clone()).await;
     for name in ["web", "job", "crashing"] {
         session.phase(name, "Running").await;
     }
@@ -398,7 +398,7 @@ async fn workloads_do_not_notice_that_the_agent_was_killed() {
 
     let _agent = AgentProcess::start(&gateway, &pki, &state);
     let mut session = gateway.session().await;
-    session.push(&apps).await;
+    session.push(apps).await;
     session.phase("web", "Running").await;
     assert!(main.is_alive(), "the same process as before");
     let end = session.finished("job").await;
@@ -407,7 +407,7 @@ async fn workloads_do_not_notice_that_the_agent_was_killed() {
     for (number, line) in text.lines().enumerate() {
         assert_eq!(line, format!("line {}", number + 1), "not a line is lost or there twice");
     }
-    session.push(&[]).await;
+    session.push([]).await;
     session.idle().await;
     assert!(!main.is_alive());
     let left: Vec<_> = std::fs::read_dir(state.path().join("units")).expect("lists").collect();
@@ -420,7 +420,7 @@ async fn a_killed_supervisor_leaves_nothing_and_its_service_starts_again() {
     let (_gateway, node, mut session) = begin(&pki, &state).await;
     let service = TestApp::new("service").shell("setsid sleep 1000 & sleep 1000");
     let job = TestApp::new("job").shell("sleep 1000").lifecycle(json!({"restartPolicy": "Never"}));
-    session.push(&[service.0.clone(), job.0.clone()]).await;
+    session.push([service.0.clone(), job.0.clone()]).await;
     session.phase("service", "Running").await;
     session.phase("job", "Running").await;
     let uid = service.uid().to_string();
@@ -438,7 +438,7 @@ async fn a_killed_supervisor_leaves_nothing_and_its_service_starts_again() {
     session.phase("service", "Running").await;
     let end = session.finished("job").await;
     assert_eq!((end.phase.as_str(), end.exit_code, end.attempts), ("Failed", 137, 1));
-    session.push(&[]).await;
+    session.push([]).await;
     session.idle().await;
     node.stop().await;
 }
@@ -448,7 +448,7 @@ async fn units_can_be_stopped_without_an_agent() {
     let (pki, state) = (Pki::new(), State::new());
     let (_gateway, node, mut session) = begin(&pki, &state).await;
     let app = TestApp::new("web").shell("sleep 1000");
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
     node.stop().await;
     let uid = app.uid().to_string();
@@ -489,12 +489,12 @@ async fn a_workload_runs_as_its_user_where_the_agent_may_choose() {
     let app = TestApp::new("web")
         .shell("id -u; id -g; id -G; touch mine && echo wrote; exec sleep 1000")
         .spec("securityContext", json!({"runAsUser": 1000065540, "runAsGroup": 1000065536}));
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
     let follow = LogRequest { follow: true, ..logs(&app) };
     let text = session.log(follow, |text| text.lines().count() == 4).await;
     assert_eq!(text, "1000065540\n1000065536\n1000065536\nwrote\n");
-    session.push(&[]).await;
+    session.push([]).await;
     session.idle().await;
     node.stop().await;
 }

@@ -62,14 +62,14 @@ async fn each_push_and_each_beat_bring_one_pass_in_order() {
     let node = Running::start(&gateway, &pki, quick());
     let mut session = gateway.session().await;
     let apps = [TestApp::new("a"), TestApp::new("b"), TestApp::new("c")];
-    session.push(&apps.clone().map(|app| app.0)).await;
+    session.push(apps.clone().map(|app| app.0)).await;
 
     let seen = letters(&mut session, |seen| seen.matches('U').count() == 4).await;
     // Heartbeats go their own way in between.
     let passes: String = seen.chars().filter(|letter| *letter != 'N').collect();
     assert_eq!(passes, "SSSMMMU".repeat(4), "{seen}");
 
-    session.push(&[]).await;
+    session.push([]).await;
     session.idle().await;
     let seen = letters(&mut session, |seen| seen.ends_with("UNU") || seen.ends_with("NUN")).await;
     assert!(seen.len() < 20, "without applications a pass is its usage: {seen}");
@@ -84,7 +84,7 @@ async fn a_new_session_knows_nothing_of_the_last_ones_push() {
     let app = TestApp::new("web");
 
     let mut session = gateway.session().await;
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
     // Every ending leads to the same, an orderly one too.
     for end in [None, Some(Status::already_exists("taken")), Some(Status::permission_denied("no"))] {
@@ -92,7 +92,7 @@ async fn a_new_session_knows_nothing_of_the_last_ones_push() {
         session = gateway.session().await;
         assert_eq!(letters(&mut session, |seen| seen.len() == 4).await, "NNNN");
     }
-    session.push(&[app.0]).await;
+    session.push([app.0]).await;
     let status = session.phase("web", "Running").await;
     assert_eq!(status.observed_generation, 1, "the process remembers what it applied");
     node.stop().await;
@@ -135,11 +135,11 @@ async fn of_pushes_during_a_pass_only_the_last_is_applied_and_it_comes_after() {
     let mut session = gateway.session().await;
 
     let app = TestApp::new("web");
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     // The first pass now waits for its image; heartbeats go on, reports do not.
     assert_eq!(letters(&mut session, |seen| seen.len() == 3).await, "NNN");
     for generation in 2..=5 {
-        session.push(&[app.clone().generation(generation).0]).await;
+        session.push([app.clone().generation(generation).0]).await;
     }
     let mut generations = Vec::new();
     while generations.last() != Some(&5) {
@@ -163,11 +163,11 @@ async fn delete_all(order: Order, stop_delay: Duration, count: usize) -> Duratio
     let node = Running::start(&gateway, &pki, options);
     let mut session = gateway.session().await;
     let apps: Vec<TestApp> = (0..count).map(|number| TestApp::new(&format!("app-{number}"))).collect();
-    session.push(&apps.iter().map(|app| app.0.clone()).collect::<Vec<_>>()).await;
+    session.push(apps.iter().map(|app| app.0.clone()).collect::<Vec<_>>()).await;
     session.phase("app-0", "Running").await;
 
     let begun = Instant::now();
-    session.push(&apps.into_iter().map(|app| app.deleting().0).collect::<Vec<_>>()).await;
+    session.push(apps.into_iter().map(|app| app.deleting().0).collect::<Vec<_>>()).await;
     session.phase("app-0", "Terminated").await;
     let took = begun.elapsed();
     node.stop().await;
@@ -196,13 +196,13 @@ async fn deletion_is_confirmed_until_the_application_is_gone() {
     let node = Running::start(&gateway, &pki, quick());
     let mut session = gateway.session().await;
     let app = TestApp::new("web");
-    session.push(&[app.0.clone()]).await;
+    session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
-    session.push(&[app.deleting().0]).await;
+    session.push([app.deleting().0]).await;
     for _ in 0..3 {
         session.phase("web", "Terminated").await;
     }
-    session.push(&[]).await;
+    session.push([]).await;
     session.idle().await;
     let seen = letters(&mut session, |seen| seen.matches('U').count() == 3).await;
     assert!(!seen.contains('S'), "{seen}");
@@ -228,7 +228,7 @@ async fn only_what_can_run_here_is_run() {
     ];
     let mut apps: Vec<Value> = refused.iter().map(|app| app.0.clone()).collect();
     apps.extend([foreign.0, nameless.0, good.0.clone()]);
-    session.push(&apps).await;
+    session.push(apps).await;
 
     // The whole of the second pass.
     session.until(|up| matches!(up, Up::NodeUsage(_)).then_some(())).await;
@@ -255,7 +255,7 @@ async fn only_what_can_run_here_is_run() {
     // A running workload is not touched when a later push makes it inapplicable.
     let broken =
         good.spec("env", json!([{"name": "A", "secretRef": {"name": "s", "key": "k"}}])).generation(2);
-    session.push(&[broken.0.clone()]).await;
+    session.push([broken.0.clone()]).await;
     session.until(|up| matches!(up, Up::NodeUsage(_)).then_some(())).await;
     assert_eq!(session.phase("good", "Running").await.observed_generation, 1);
     // With its Secret it goes on under the new configuration.
@@ -286,7 +286,7 @@ async fn allocation_follows_what_was_last_seen() {
         TestApp::new("crashed").spec("resources", cpu("1")).spec("hostNetwork", json!(false)),
         job(TestApp::new("finished").spec("resources", cpu("4"))),
     ];
-    session.push(&apps.map(|app| app.0)).await;
+    session.push(apps.map(|app| app.0)).await;
     let allocated = session
         .until(|up| match up {
             Up::Status(status) => {
@@ -309,14 +309,14 @@ async fn an_unreachable_init_system_looks_like_nothing_at_all() {
     let node = Running::start(&gateway, &pki, NodeOptions { converge, ..quick() });
     let mut session = gateway.session().await;
     let job = TestApp::new("job").lifecycle(json!({"restartPolicy": "Never"})).env("SIM_RUN_SECONDS", "600");
-    session.push(&[job.0.clone()]).await;
+    session.push([job.0.clone()]).await;
     session.phase("job", "Running").await;
     let flap = session.phase("job", "Failed").await;
     assert_eq!((flap.exit_code, flap.finished_at_unix_nano), (0, 0));
     let back = session.phase("job", "Running").await;
     assert_eq!(back.attempts, 1, "it was not started again");
 
-    session.push(&[job.deleting().0]).await;
+    session.push([job.deleting().0]).await;
     session.phase("job", "Terminated").await;
     node.stop().await;
 }

@@ -24,7 +24,7 @@ async fn a_script_says_and_hears_exactly_what_the_test_wants() {
     assert_eq!(status["metadata"]["name"], "n1");
 
     session.send(Down::LogCancel(LogCancel { id: "1".into() })).await;
-    session.push(&[]).await;
+    session.push([]).await;
     assert!(node.desired(SOON).await.expect("a push").applications.is_empty());
     assert!(node.is_open());
 
