@@ -258,27 +258,78 @@ impl<'a> Columns<'a> {
 impl PostgresBackend {
     pub(super) async fn commit_batch(&self, batch: &[Item], nonce: Uuid) -> Result<Done, BackendError> {
         let before = self.newest.load(Ordering::Relaxed);
-        let row = match self.send(batch, nonce).await {
+        let answer = match self.send(batch, nonce).await {
             Err(error) if errors::lacks_partition(&error) => {
                 self.ensure_partitions(before).await?;
                 self.send(batch, nonce).await
             }
             sent => sent,
         };
-        let row = row.map_err(|error| {
+        let (done, newest) = answer.map_err(|error| {
             let error = errors::of_change(error);
             if matches!(error, BackendError::Unknown(_)) {
                 self.lost.lock().insert(nonce, before);
             }
             error
         })?;
-        let (done, newest) = read_done(batch, &row).map_err(errors::of_change)?;
         self.newest.fetch_max(newest, Ordering::Relaxed);
         self.make_room(newest);
         Ok(done)
     }
 
-    async fn send(&self, batch: &[Item], nonce: Uuid) -> Result<PgRow, sqlx::Error> {
+    async fn send(&self, batch: &[Item], nonce: Uuid) -> Result<(Done, Revision), sqlx::Error> {
+        match batch {
+            [item] if is_plain(item) => {
+                let row = self.send_one(item, nonce).await?;
+                read_one(item, &row)
+            }
+            batch => {
+                let row = self.send_batch(batch, nonce).await?;
+                read_done(batch, &row)
+            }
+        }
+    }
+
+    async fn send_one(&self, item: &Item, nonce: Uuid) -> Result<PgRow, sqlx::Error> {
+        let c = Columns::of(std::slice::from_ref(item));
+        let query = sqlx::query(statements::COMMIT_ONE.sql)
+            .bind(nonce)
+            .bind(&item.who.user)
+            .bind(&item.who.verb)
+            .bind(item.who.audit_id)
+            .bind(c.item_trace[0])
+            .bind(c.op_code[0])
+            .bind(c.op_kind[0])
+            .bind(c.op_ns[0])
+            .bind(c.op_name[0])
+            .bind(c.op_uid[0])
+            .bind(c.op_expect[0])
+            .bind(c.op_generation[0])
+            .bind(c.op_flag[0])
+            .bind(c.op_node[0])
+            .bind(c.op_phase[0])
+            .bind(c.op_cpu[0])
+            .bind(c.op_memory[0])
+            .bind(c.op_index[0].as_deref())
+            .bind(c.op_managed[0])
+            .bind(c.op_body[0])
+            .bind(c.op_edge_hash[0])
+            .bind(c.guard_code)
+            .bind(c.guard_kind)
+            .bind(c.guard_ns)
+            .bind(c.guard_name)
+            .bind(c.guard_relation)
+            .bind(c.guard_number)
+            .bind(c.guard_id)
+            .bind(c.edge_relation)
+            .bind(c.edge_kind)
+            .bind(c.edge_ns)
+            .bind(c.edge_name);
+        let mut connection = self.writer.acquire().await.map_err(|_| sqlx::Error::PoolTimedOut)?;
+        self.observed(statements::COMMIT_ONE, query.fetch_one(&mut *connection)).await
+    }
+
+    async fn send_batch(&self, batch: &[Item], nonce: Uuid) -> Result<PgRow, sqlx::Error> {
         let c = Columns::of(batch);
         let query = sqlx::query(statements::COMMIT.sql)
             .bind(nonce)
@@ -395,17 +446,36 @@ fn read_done(batch: &[Item], row: &PgRow) -> Result<(Done, Revision), sqlx::Erro
             *result = Err(refusal(item, code, at, head).ok_or(sqlx::Error::RowNotFound)?);
         }
     }
-    let mut anchor = None;
-    if newest > 0
-        && let Some(name) = row.try_get::<Option<String>, _>("anchor_name")?
-        && let Some(kind) = Kind::from_number(row.try_get("anchor_kind")?)
-    {
-        let key = Key { kind, namespace: row.try_get("anchor_ns")?, name };
-        let revision = row.try_get("anchor_rv")?;
-        let (uid, audit) = (row.try_get("anchor_uid")?, row.try_get("anchor_audit")?);
-        anchor = Some(Fingerprint::of(revision, &key, uid, audit));
+    Ok((Done { items, anchor: anchor(row, newest)? }, newest))
+}
+
+fn read_one(item: &Item, row: &PgRow) -> Result<(Done, Revision), sqlx::Error> {
+    let code: i16 = row.try_get("refused")?;
+    let revision: Revision = row.try_get("revision")?;
+    let result = if code == 0 {
+        Ok(Committed { revisions: vec![revision] })
+    } else {
+        let at = usize::try_from(row.try_get::<i32, _>("refused_at")? - 1).unwrap_or(usize::MAX);
+        Err(refusal(item, code, at, row.try_get("refused_head")?).ok_or(sqlx::Error::RowNotFound)?)
+    };
+    Ok((Done { items: vec![result], anchor: anchor(row, revision)? }, revision.max(0)))
+}
+
+/// The row before the first new one; nothing if nothing was added.
+fn anchor(row: &PgRow, newest: Revision) -> Result<Option<Fingerprint>, sqlx::Error> {
+    if newest <= 0 {
+        return Ok(None);
     }
-    Ok((Done { items, anchor }, newest))
+    let Some(name) = row.try_get::<Option<String>, _>("anchor_name")? else { return Ok(None) };
+    let Some(kind) = Kind::from_number(row.try_get("anchor_kind")?) else { return Ok(None) };
+    let key = Key { kind, namespace: row.try_get("anchor_ns")?, name };
+    let (uid, audit) = (row.try_get("anchor_uid")?, row.try_get("anchor_audit")?);
+    Ok(Some(Fingerprint::of(row.try_get("anchor_rv")?, &key, uid, audit)))
+}
+
+/// Whether `commit_one` can take it: one operation, and no guard that is judged after it.
+fn is_plain(item: &Item) -> bool {
+    item.ops.len() == 1 && !item.guards.iter().any(|guard| matches!(guard, Guard::Capacity { .. }))
 }
 
 fn read_settled(row: &PgRow) -> Result<Option<Vec<Option<Committed>>>, sqlx::Error> {
