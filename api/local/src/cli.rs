@@ -23,6 +23,8 @@ pub enum Command {
     Down,
     /// Say what runs.
     Status,
+    /// Measure the store beside what the machine itself can do.
+    Bench(crate::bench::BenchArgs),
 }
 
 #[derive(Args, Clone, Debug)]

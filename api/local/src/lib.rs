@@ -6,6 +6,7 @@
 //! running behind. What it knows is in files (pids, ports, logs), so `down` and `status` need no
 //! connection to it, and a supervisor that was killed is cleaned up after by the next `up` or `down`.
 
+pub mod bench;
 pub mod cli;
 
 mod balancer;
@@ -29,6 +30,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Up(args) => up::foreground(&cli.home, &args),
         Command::Down => down::down(&cli.home),
         Command::Status => status::status(&cli.home),
+        Command::Bench(args) => measure(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -37,6 +39,10 @@ pub fn run(cli: Cli) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn measure(args: bench::BenchArgs) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(bench::run(args))
 }
 
 /// Progress and answers go to standard output: this is a program for people.

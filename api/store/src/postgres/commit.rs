@@ -258,6 +258,8 @@ impl<'a> Columns<'a> {
 impl PostgresBackend {
     pub(super) async fn commit_batch(&self, batch: &[Item], nonce: Uuid) -> Result<Done, BackendError> {
         let before = self.newest.load(Ordering::Relaxed);
+        // A caller may also stop waiting, so it is noted before anything is sent.
+        self.open.lock().insert(nonce, before);
         let answer = match self.send(batch, nonce).await {
             Err(error) if errors::lacks_partition(&error) => {
                 self.ensure_partitions(before).await?;
@@ -267,11 +269,12 @@ impl PostgresBackend {
         };
         let (done, newest) = answer.map_err(|error| {
             let error = errors::of_change(error);
-            if matches!(error, BackendError::Unknown(_)) {
-                self.lost.lock().insert(nonce, before);
+            if !matches!(error, BackendError::Unknown(_)) {
+                self.open.lock().remove(&nonce);
             }
             error
         })?;
+        self.open.lock().remove(&nonce);
         self.newest.fetch_max(newest, Ordering::Relaxed);
         self.make_room(newest);
         Ok(done)
@@ -379,10 +382,10 @@ impl PostgresBackend {
         &self,
         nonce: Uuid,
     ) -> Result<Option<Vec<Option<Committed>>>, BackendError> {
-        let since = self.lost.lock().get(&nonce).copied().unwrap_or(0);
+        let since = self.open.lock().get(&nonce).copied().unwrap_or(0);
         let query = sqlx::query(statements::SETTLE.sql).bind(nonce).bind(since);
         let row = self.change_one(statements::SETTLE, query).await?;
-        self.lost.lock().remove(&nonce);
+        self.open.lock().remove(&nonce);
         read_settled(&row).map_err(errors::of_read)
     }
 

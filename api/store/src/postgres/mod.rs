@@ -120,8 +120,8 @@ pub struct PostgresBackend {
     newest: AtomicI64,
     /// First revision that has no partition yet, as far as this process knows.
     partitioned: Arc<AtomicI64>,
-    /// Attempts whose answer was lost, with a revision from before them.
-    lost: Mutex<HashMap<Uuid, Revision>>,
+    /// Attempts without an answer so far, with a revision from before them: where settling starts to look.
+    open: Mutex<HashMap<Uuid, Revision>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -156,7 +156,7 @@ impl PostgresBackend {
             hint: Arc::new(watch::Sender::new(Hint::default())),
             newest: AtomicI64::new(0),
             partitioned: Arc::new(AtomicI64::new(0)),
-            lost: Mutex::new(HashMap::new()),
+            open: Mutex::new(HashMap::new()),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });

@@ -1,0 +1,103 @@
+//! Measurements, each beside what the machine itself can do.
+//!
+//! Absolute numbers say little on a machine that somebody shares; a ratio of two arms that took turns says
+//! something. So every workload has a comparison that does the same physical work without our guarantees,
+//! both run alternately on one private PostgreSQL with durable commits, and the median of the pairs is
+//! reported with its range. A workload that loses, repeats or reorders anything fails, however quick it is.
+
+mod lists;
+mod object;
+mod pgbench;
+mod report;
+mod server;
+mod snapshot;
+mod watches;
+mod writes;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use report::Report;
+use server::Server;
+
+/// What to measure, and for how long.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// Seconds that an arm is measured for, after a warm-up of a fifth of it.
+    #[arg(long, default_value_t = 10)]
+    pub seconds: u64,
+    /// Pairs of arms (ours, comparison) per workload.
+    #[arg(long, default_value_t = 5)]
+    pub pairs: usize,
+    /// Three seconds and three pairs: a first impression in a few minutes.
+    #[arg(long)]
+    pub quick: bool,
+    /// Seconds that a foreign snapshot stays open in the workload about it.
+    #[arg(long, default_value_t = 600)]
+    pub snapshot_seconds: u64,
+    /// Only these workloads.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<Workload>,
+    /// Numbers of concurrent writers.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64, 256])]
+    pub writers: Vec<usize>,
+    /// Folder for the report.
+    #[arg(long, default_value = "target/bench")]
+    pub out: PathBuf,
+}
+
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// Concurrent writers, beside pgbench writing the same rows without order.
+    Writes,
+    /// Writers while a foreign snapshot stays open.
+    Snapshot,
+    /// Listing 10,000 objects, beside COPY.
+    List,
+    /// From commit to watcher, beside bare NOTIFY.
+    Watch,
+}
+
+impl BenchArgs {
+    fn wants(&self, workload: Workload) -> bool {
+        self.only.is_empty() || self.only.contains(&workload)
+    }
+
+    fn arm(&self) -> Duration {
+        Duration::from_secs(if self.quick { 3 } else { self.seconds })
+    }
+
+    fn pairs(&self) -> usize {
+        if self.quick { 3 } else { self.pairs }
+    }
+}
+
+/// Runs what was asked for and writes the report.
+pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let mut report = Report::new(server.environment().await?);
+    if args.wants(Workload::Writes) {
+        for load in [writes::Load::Create, writes::Load::Update] {
+            for writers in &args.writers {
+                report.add(writes::measure(&server, &args, load, *writers).await?);
+            }
+        }
+    }
+    if args.wants(Workload::Snapshot) {
+        for section in snapshot::measure(&server, &args).await? {
+            report.add(section);
+        }
+    }
+    if args.wants(Workload::List) {
+        report.add(lists::measure(&server, &args).await?);
+    }
+    if args.wants(Workload::Watch) {
+        for section in watches::measure(&server, &args).await? {
+            report.add(section);
+        }
+    }
+    report.write(&args.out)
+}
