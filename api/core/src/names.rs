@@ -84,10 +84,8 @@ pub fn settle_name(spec: &KindSpec, object: &mut Object, random: u64) -> Result<
         causes.push(Cause::invalid(field, &format!("{shown:?}"), fault));
     }
     let namespace = object.namespace();
-    if spec.namespaced() {
-        if let Some(fault) = label_fault(namespace) {
-            causes.push(Cause::invalid("metadata.namespace", &format!("{namespace:?}"), fault));
-        }
+    if let Some(fault) = label_fault(namespace).filter(|_| spec.namespaced()) {
+        causes.push(Cause::invalid("metadata.namespace", &format!("{namespace:?}"), fault));
     }
     if causes.is_empty() { Ok(generated) } else { Err(Status::invalid(spec.kind, name, causes)) }
 }

@@ -12,13 +12,16 @@ use json_patch::{PatchErrorKind, PatchOperation};
 use serde_json::{Map, Value};
 
 use crate::admit::unreadable;
-use crate::decode::{Document, Findings, json_value, type_name};
+use crate::decode::{Document, Findings, MAX_DEPTH, json_value, type_name};
 use crate::object::Object;
 use crate::registry::KindSpec;
 use crate::status::{Cause, Status};
 
 pub const MAX_OPERATIONS: usize = 10_000;
 pub const MAX_COPY_BYTES: usize = 3 << 20;
+/// Values that the operations of one patch may touch beyond those that they name: shifted list items, and
+/// the insides of what is moved.
+const MAX_WORK: usize = 50_000_000;
 
 /// Applies a merge patch to an object.
 pub fn merge(spec: &KindSpec, object: &Object, patch: &[u8]) -> Result<Document, Status> {
@@ -59,17 +62,9 @@ pub fn json(spec: &KindSpec, object: &Object, patch: &[u8]) -> Result<Document, 
     let (patch, findings) = read(spec, object, patch)?;
     let operations = operations(patch)?;
     let mut result = Value::Object(object.0.clone());
-    let mut copied = 0;
+    let mut budget = Budget::default();
     for (index, operation) in operations.iter().enumerate() {
-        if let PatchOperation::Copy(copy) = operation {
-            let size = result.pointer(copy.from.as_str()).map_or(0, encoded_size);
-            copied += size;
-            if copied > MAX_COPY_BYTES {
-                return Err(Status::bad_request(format!(
-                    "the copy operations of the patch add more than {MAX_COPY_BYTES} bytes"
-                )));
-            }
-        }
+        budget.charge(&result, operation)?;
         apply(spec, object, &mut result, index, operation)?;
     }
     match result {
@@ -132,16 +127,79 @@ fn name_of(operation: &PatchOperation) -> &'static str {
     }
 }
 
-/// Bytes of the value as compact JSON, at least one.
-fn encoded_size(value: &Value) -> usize {
-    match value {
-        Value::Null | Value::Bool(_) => 4,
-        Value::Number(_) => 8,
-        Value::String(text) => text.len() + 2,
-        Value::Array(list) => 2 + list.iter().map(|item| encoded_size(item) + 1).sum::<usize>(),
-        Value::Object(map) => {
-            2 + map.iter().map(|(name, member)| name.len() + 4 + encoded_size(member)).sum::<usize>()
+/// What a patch may still cost.
+#[derive(Default)]
+struct Budget {
+    copied: usize,
+    work: usize,
+}
+
+impl Budget {
+    /// Judges an operation before it is applied: 400 when the patch grows the object, nests it or works on it
+    /// beyond all measure.
+    fn charge(&mut self, document: &Value, operation: &PatchOperation) -> Result<(), Status> {
+        let path = operation.path().as_str();
+        let mut inner = Measure::default();
+        match operation {
+            PatchOperation::Copy(copy) => {
+                inner = document.pointer(copy.from.as_str()).map(measure).unwrap_or_default();
+                self.copied += inner.bytes;
+            }
+            PatchOperation::Move(moved) => {
+                inner = document.pointer(moved.from.as_str()).map(measure).unwrap_or_default();
+                self.work += inner.bytes + shifted(document, moved.from.as_str());
+            }
+            PatchOperation::Add(add) => inner = measure(&add.value),
+            PatchOperation::Replace(replace) => inner = measure(&replace.value),
+            PatchOperation::Remove(_) | PatchOperation::Test(_) => {}
         }
+        self.work += shifted(document, path);
+        if self.copied > MAX_COPY_BYTES {
+            let why = format!("the copy operations of the patch add more than {MAX_COPY_BYTES} bytes");
+            return Err(Status::bad_request(why));
+        }
+        if self.work > MAX_WORK {
+            return Err(Status::bad_request("the patch moves too much about"));
+        }
+        if inner.depth + path.matches('/').count() > MAX_DEPTH {
+            return Err(Status::bad_request("the patched object would be nested too deeply"));
+        }
+        Ok(())
+    }
+}
+
+/// List items that may have to make room for (or close up after) what is at the path.
+fn shifted(document: &Value, path: &str) -> usize {
+    let parent = path.rsplit_once('/').and_then(|(parent, _)| document.pointer(parent));
+    parent.and_then(Value::as_array).map_or(0, Vec::len)
+}
+
+#[derive(Clone, Copy, Default)]
+struct Measure {
+    /// As compact JSON, about.
+    bytes: usize,
+    depth: usize,
+}
+
+fn measure(value: &Value) -> Measure {
+    let within = |overhead: usize, inner: &mut dyn Iterator<Item = Measure>| {
+        inner.fold(Measure { bytes: 2, depth: 1 }, |sum, one| Measure {
+            bytes: sum.bytes + one.bytes + overhead,
+            depth: sum.depth.max(one.depth + 1),
+        })
+    };
+    match value {
+        Value::Null | Value::Bool(_) => Measure { bytes: 4, depth: 0 },
+        Value::Number(_) => Measure { bytes: 8, depth: 0 },
+        Value::String(text) => Measure { bytes: text.len() + 2, depth: 0 },
+        Value::Array(list) => within(1, &mut list.iter().map(measure)),
+        Value::Object(map) => within(
+            4,
+            &mut map.iter().map(|(name, member)| {
+                let inner = measure(member);
+                Measure { bytes: inner.bytes + name.len(), ..inner }
+            }),
+        ),
     }
 }
 
@@ -254,6 +312,20 @@ mod tests {
         let mut doublings = vec![json!({"op": "add", "path": "/spec/x", "value": ["x"]})];
         doublings.extend(vec![json!({"op": "copy", "from": "/spec/x", "path": "/spec/x/-"}); 60]);
         assert_eq!(patched(json!(doublings)).unwrap_err().code(), 400);
+
+        let mut nested = json!(1);
+        for _ in 0..100 {
+            nested = json!({ "x": nested });
+        }
+        let deep = "/x".repeat(100);
+        let towers = json!([{"op": "add", "path": "/spec/x", "value": nested["x"]}, {"op": "add", "path": format!("/spec{deep}"), "value": nested}]);
+        assert_eq!(patched(towers).unwrap_err().code(), 400);
+        let stacked = json!([{"op": "add", "path": "/spec/x", "value": nested["x"]}, {"op": "copy", "from": "/spec/x", "path": format!("/spec{deep}")}]);
+        assert_eq!(patched(stacked).unwrap_err().code(), 400);
+
+        let mut shifting = vec![json!({"op": "add", "path": "/spec/list", "value": vec![0; 20_000]})];
+        shifting.extend(vec![json!({"op": "add", "path": "/spec/list/0", "value": 1}); 9_000]);
+        assert_eq!(patched(json!(shifting)).unwrap_err().code(), 400);
     }
 
     #[test]

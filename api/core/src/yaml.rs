@@ -116,7 +116,10 @@ impl<'a> Reader<'a> {
             _ => return Err(syntax("unexpected content")),
         };
         if anchor != 0 {
-            self.anchors.insert(anchor, (value.clone(), self.nodes - before + 1));
+            // The copy that is kept for aliases counts as well: anchors within anchors multiply.
+            let nodes = self.nodes - before + 1;
+            self.count(nodes)?;
+            self.anchors.insert(anchor, (value.clone(), nodes));
         }
         Ok(value)
     }
@@ -483,6 +486,9 @@ mod tests {
             text.push_str(&format!("a{level}: &a{level} [{copies}]\n"));
         }
         assert!(read(text.as_bytes()).is_err());
+        let anchored: String = (0..100).map(|level| format!("{{k: &a{level} ")).collect();
+        let nested = format!("a: {anchored}[{}]{}", "1,".repeat(50_000), "}".repeat(100));
+        assert!(read(nested.as_bytes()).is_err());
         assert!(read("[".repeat(100_000).as_bytes()).is_err());
         assert!(read(format!("a: {}{}", "[".repeat(200), "]".repeat(200)).as_bytes()).is_err());
     }

@@ -105,24 +105,18 @@ fn check_text(shape: &StringShape, text: &str, path: &Path<'_>, causes: &mut Vec
             causes.push(invalid(path, format!("maxLength: got {length}, want {most}")));
         }
     }
-    match shape.check {
-        Some(StringCheck::Quantity) => {
-            if let Err(error) = text.parse::<Quantity>() {
-                causes.push(invalid(path, error.to_string()));
-            }
-        }
+    let fault = match shape.check {
+        Some(StringCheck::Quantity) => text.parse::<Quantity>().err().map(|error| error.to_string()),
         Some(StringCheck::Time) => {
-            if text.parse::<Time>().is_err() {
-                causes.push(invalid(path, "must be a point in time as RFC 3339 writes it".to_owned()));
-            }
+            text.parse::<Time>().err().map(|_| "must be a point in time as RFC 3339 writes it".to_owned())
         }
         Some(StringCheck::Base64) => {
-            if base64::engine::general_purpose::STANDARD.decode(text).is_err() {
-                causes.push(invalid(path, "must be base64".to_owned()));
-            }
+            let decoded = base64::engine::general_purpose::STANDARD.decode(text);
+            decoded.err().map(|_| "must be base64".to_owned())
         }
-        None => {}
-    }
+        None => None,
+    };
+    causes.extend(fault.map(|fault| invalid(path, fault)));
 }
 
 /// The guard of quantities over every text of the object, declared or not. Members that are declared as

@@ -2,6 +2,7 @@
 
 mod aliases;
 mod discovery;
+mod kinds;
 mod openapi;
 mod tables;
 
