@@ -106,7 +106,7 @@ impl Frames {
 mod tests {
     use super::*;
     use crate::http::negotiate::Shape;
-    use crate::render::Include;
+    use horchestra_core::table::Include;
     use std::convert::Infallible;
 
     #[test]

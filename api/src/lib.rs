@@ -8,6 +8,7 @@
 
 mod access;
 pub mod app;
+pub mod cli;
 mod documents;
 mod frames;
 mod handlers;
@@ -15,7 +16,9 @@ pub mod http;
 pub mod metrics;
 pub mod relay;
 mod render;
+pub mod serve;
 pub mod server;
+mod store_metrics;
 
 pub use access::{Known, Permit};
 pub use handlers::health::add_checks;

@@ -5,35 +5,28 @@
 //! object, the form and (for ages in tables) the time.
 
 use bytes::Bytes;
+use horchestra_core::object::Object;
 use horchestra_core::registry::KindSpec;
 use horchestra_core::status::Status;
+use horchestra_core::table::{self, Column, Include, MetaVersion};
 use horchestra_service::Listing;
 use horchestra_store::{Entry, Revision};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::http::negotiate::{MetaVersion, Shape};
+use crate::http::negotiate::Shape;
 use crate::http::query::Query;
 use crate::http::route::Alias;
 
-/// What stands beside the cells of a table row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Include {
-    Nothing,
-    Metadata,
-    Object,
-}
-
-impl Include {
-    pub fn of(query: &Query) -> Result<Include, Status> {
-        match query.text("includeObject") {
-            "" | "Metadata" => Ok(Include::Metadata),
-            "None" => Ok(Include::Nothing),
-            "Object" => Ok(Include::Object),
-            other => Err(Status::bad_request(format!(
-                "includeObject: {other:?} is not one of None, Metadata, Object"
-            ))),
+/// What stands beside the cells of table rows.
+pub fn include(query: &Query) -> Result<Include, Status> {
+    match query.text("includeObject") {
+        "" | "Metadata" => Ok(Include::Metadata),
+        "None" => Ok(Include::None),
+        "Object" => Ok(Include::Object),
+        other => {
+            Err(Status::bad_request(format!("includeObject: {other:?} is not one of None, Metadata, Object")))
         }
     }
 }
@@ -64,18 +57,14 @@ impl View {
     pub fn kind_name(self) -> &'static str {
         match self {
             View::Stored(spec) => spec.kind.name(),
-            View::Alias(Alias::Pods) => "Pod",
-            View::Alias(Alias::Nodes) => "Node",
-            View::Alias(Alias::Namespaces) => "Namespace",
+            View::Alias(alias) => alias.spec().name,
         }
     }
 
     pub fn list_kind(self) -> &'static str {
         match self {
             View::Stored(spec) => spec.list_kind,
-            View::Alias(Alias::Pods) => "PodList",
-            View::Alias(Alias::Nodes) => "NodeList",
-            View::Alias(Alias::Namespaces) => "NamespaceList",
+            View::Alias(alias) => alias.spec().list_kind,
         }
     }
 
@@ -94,30 +83,46 @@ impl View {
         }
     }
 
-    /// The selector in the words of the stored kind.
-    pub fn field_selector(self, selector: &str) -> String {
+    fn columns(self) -> &'static [Column] {
         match self {
-            View::Alias(Alias::Pods) => selector.replace("spec.nodeName", "spec.placement.nodeName"),
-            _ => selector.to_owned(),
+            View::Stored(spec) => spec.columns,
+            View::Alias(alias) => alias.spec().columns,
         }
+    }
+
+    /// A field selector in the words of the stored kind; 400 for a field that an alias does not have.
+    pub fn field_selector(self, selector: &str) -> Result<String, Status> {
+        let View::Alias(alias) = self else { return Ok(selector.to_owned()) };
+        let mut terms = Vec::new();
+        for term in selector.split(',').filter(|term| !term.trim().is_empty()) {
+            let end = term.find(['=', '!']).unwrap_or(term.len());
+            let field = term[..end].trim();
+            let stored = alias.spec().stored_field(field).ok_or_else(|| {
+                Status::bad_request(format!("field label not supported: {field}, of {}", alias.plural()))
+            })?;
+            terms.push(format!("{stored}{}", &term[end..]));
+        }
+        Ok(terms.join(","))
     }
 
     /// The object as plain JSON.
     fn encode(self, entry: &Entry) -> Result<Bytes, Status> {
         match self {
             View::Stored(_) => Ok(entry.encoded()),
-            View::Alias(_) => Err(unreadable()),
+            View::Alias(alias) => {
+                let shown = (alias.spec().project)(&stored(entry)?);
+                Ok(Bytes::from(shown.into_value().to_string()))
+            }
         }
     }
 
-    fn columns(self) -> Value {
-        json!([])
-    }
-
     fn cells(self, entry: &Entry, now: jiff::Timestamp) -> Result<Vec<Value>, Status> {
-        let _ = (entry, now);
-        Ok(vec![])
+        Ok(table::cells(self.columns(), &stored(entry)?, now))
     }
+}
+
+fn stored(entry: &Entry) -> Result<Object, Status> {
+    entry.object().map_err(|_| unreadable())
 }
 
 /// A form of answer, with what belongs into table rows.
@@ -137,7 +142,7 @@ pub fn one(view: View, form: Form, entry: &Entry) -> Result<Bytes, Status> {
         Shape::Table(version) => {
             let metadata = format!(r#"{{"resourceVersion":"{}"}}"#, entry.revision);
             let rows = [row(view, form.include, version, entry, jiff::Timestamp::now())?];
-            Ok(table(view, version, &metadata, &rows))
+            Ok(table_of(view, version, &metadata, &rows))
         }
         Shape::Metadata(version) => metadata_only(view, version, entry),
         Shape::Plain | Shape::Discovery(_) => view.encode(entry),
@@ -155,7 +160,7 @@ pub fn list(view: View, form: Form, listing: &Listing) -> Result<Bytes, Status> 
                 .iter()
                 .map(|entry| row(view, form.include, version, entry, now))
                 .collect::<Result<Vec<_>, _>>()?;
-            return Ok(table(view, version, &metadata, &rows));
+            return Ok(table_of(view, version, &metadata, &rows));
         }
         Shape::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
         Shape::Plain | Shape::Discovery(_) => (view.api_version(), view.list_kind()),
@@ -217,7 +222,7 @@ fn row(
     now: jiff::Timestamp,
 ) -> Result<Vec<u8>, Status> {
     let object = match include {
-        Include::Nothing => Bytes::from_static(b"null"),
+        Include::None => Bytes::from_static(b"null"),
         Include::Metadata => metadata_only(view, version, entry)?,
         Include::Object => view.encode(entry)?,
     };
@@ -235,13 +240,13 @@ fn row_of(cells: &str, object: &[u8]) -> Vec<u8> {
     out
 }
 
-fn table(view: View, version: MetaVersion, metadata: &str, rows: &[Vec<u8>]) -> Bytes {
+fn table_of(view: View, version: MetaVersion, metadata: &str, rows: &[Vec<u8>]) -> Bytes {
     let mut out = Vec::with_capacity(rows.iter().map(|row| row.len() + 1).sum::<usize>() + 1024);
     out.extend_from_slice(
         format!(
             r#"{{"kind":"Table","apiVersion":"{}","metadata":{metadata},"columnDefinitions":{},"rows":["#,
             version.api_version(),
-            view.columns()
+            table::definitions(view.columns())
         )
         .as_bytes(),
     );
@@ -267,9 +272,9 @@ pub fn bookmark(view: View, form: Form, revision: Revision, initial_events_end: 
     };
     match form.shape {
         Shape::Table(version) => {
-            let cells = vec![json!(""); view.columns().as_array().map_or(0, Vec::len)];
+            let cells = vec![json!(""); view.columns().len()];
             let row = row_of(&Value::Array(cells).to_string(), object(version).as_bytes());
-            table(view, version, &format!(r#"{{"resourceVersion":"{revision}"}}"#), &[row])
+            table_of(view, version, &format!(r#"{{"resourceVersion":"{revision}"}}"#), &[row])
         }
         Shape::Metadata(version) => Bytes::from(object(version)),
         Shape::Plain | Shape::Discovery(_) => Bytes::from(

@@ -1,6 +1,7 @@
 //! Parameters and option bodies of verbs.
 
 use bytes::Bytes;
+use horchestra_core::admit::{self, Media};
 use horchestra_core::status::{Cause, Status};
 use horchestra_service::{At, DeleteOptions, FieldValidation, Propagation, WriteOptions};
 use http::HeaderMap;
@@ -8,7 +9,6 @@ use serde_json::{Map, Value};
 
 use crate::http::negotiate::{Wire, document_type};
 use crate::http::query::Query;
-use crate::http::yaml;
 
 /// Longest `fieldManager`.
 const MANAGER_LIMIT: usize = 128;
@@ -187,14 +187,11 @@ fn delete_document(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Valu
     if body.trim_ascii().is_empty() {
         return Ok(Map::new());
     }
-    let value = match document_type(headers)? {
-        Wire::Json => serde_json::from_slice::<Value>(body)
-            .map_err(|error| Status::bad_request(format!("DeleteOptions could not be read: {error}")))?,
-        Wire::Yaml => yaml::read(body)?,
+    let media = match document_type(headers)? {
+        Wire::Json => Media::Json,
+        Wire::Yaml => Media::Yaml,
     };
-    let Value::Object(document) = value else {
-        return Err(Status::bad_request("DeleteOptions must be an object"));
-    };
+    let document = admit::read(media, body)?.object.0;
     match document.get("kind") {
         None | Some(Value::Null) => {}
         Some(Value::String(kind)) if kind.is_empty() || kind == DELETE => {}

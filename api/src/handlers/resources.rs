@@ -16,8 +16,7 @@ use crate::http::Call;
 use crate::http::negotiate::{self, Accepted, Offer, Wire};
 use crate::http::respond::{self, Answer};
 use crate::http::route::{Route, Verb};
-use crate::http::yaml;
-use crate::render::{self, Form, Include, View};
+use crate::render::{self, Form, View};
 
 /// The spec of a routed kind. Routes are made from the registry, so there is one.
 pub fn spec(kind: Kind) -> Result<&'static KindSpec, Status> {
@@ -32,7 +31,7 @@ pub fn key(kind: Kind, namespace: Option<&str>, name: &str) -> Key {
 /// The form that the client wants objects in.
 pub fn form(call: &Call, offer: Offer) -> Result<(Accepted, Form), Status> {
     let accepted = negotiate::accept(&call.headers, offer)?;
-    Ok((accepted, Form { shape: accepted.shape, include: Include::of(&call.query)? }))
+    Ok((accepted, Form { shape: accepted.shape, include: render::include(&call.query)? }))
 }
 
 pub async fn serve(app: &Arc<App>, call: &Call, kind: Kind) -> Result<Answer, Status> {
@@ -70,7 +69,7 @@ pub fn list_request(call: &Call, view: View) -> Result<ListRequest, Status> {
         kind: view.kind(),
         namespace: call.route.namespace().map(str::to_owned),
         label_selector: call.query.text("labelSelector").to_owned(),
-        field_selector: view.field_selector(call.query.text("fieldSelector")),
+        field_selector: view.field_selector(call.query.text("fieldSelector"))?,
         limit: options::limit(&call.query)?,
         continue_token: text("continue"),
         resource_version: text("resourceVersion"),
@@ -86,13 +85,13 @@ pub async fn list(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, Sta
     respond::document(StatusCode::OK, accepted.wire, render::list(view, form, &listing)?)
 }
 
-/// The document of a write. YAML is brought into JSON, so that everything else judges one language.
+/// The document of a write.
 async fn document(call: &Call) -> Result<Body, Status> {
     let wire = negotiate::document_type(&call.headers)?;
     let body = call.body().await?;
     Ok(match wire {
         Wire::Json => Body::Json(body),
-        Wire::Yaml => Body::Json(Bytes::from(yaml::read(&body)?.to_string())),
+        Wire::Yaml => Body::Yaml(body),
     })
 }
 

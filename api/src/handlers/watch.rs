@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use futures::FutureExt;
 use horchestra_core::status::Status;
 use horchestra_service::{Watch, WatchEvent, WatchRequest};
 use http::{HeaderValue, Response, header};
@@ -53,7 +52,7 @@ pub fn request(call: &Call, view: View) -> Result<WatchRequest, Status> {
         kind: view.kind(),
         namespace: call.route.namespace().map(str::to_owned),
         label_selector: call.query.text("labelSelector").to_owned(),
-        field_selector: view.field_selector(call.query.text("fieldSelector")),
+        field_selector: view.field_selector(call.query.text("fieldSelector"))?,
         resource_version: text("resourceVersion"),
         resource_version_match: text("resourceVersionMatch"),
         send_initial_events: options::send_initial_events(&call.query),
@@ -148,8 +147,8 @@ impl Feed {
                 if self.buffer.len() >= CHUNK {
                     break;
                 }
-                match watch.next().now_or_never() {
-                    Some(more) => next = more,
+                match watch.ready() {
+                    Some(more) => next = Some(more),
                     None => break,
                 }
             }

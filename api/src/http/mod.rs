@@ -9,6 +9,5 @@ mod pipeline;
 pub mod query;
 pub mod respond;
 pub mod route;
-pub mod yaml;
 
 pub use pipeline::Call;

@@ -6,6 +6,7 @@
 //! `v2`. When nothing fits, the answer is 406.
 
 use horchestra_core::status::Status;
+use horchestra_core::table::MetaVersion;
 use http::{HeaderMap, HeaderValue, header};
 
 /// The encoding of an answer.
@@ -21,22 +22,6 @@ impl Wire {
             Wire::Json => "application/json",
             Wire::Yaml => "application/yaml",
         })
-    }
-}
-
-/// Version of the `meta.k8s.io` forms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MetaVersion {
-    V1,
-    V1Beta1,
-}
-
-impl MetaVersion {
-    pub const fn api_version(self) -> &'static str {
-        match self {
-            MetaVersion::V1 => "meta.k8s.io/v1",
-            MetaVersion::V1Beta1 => "meta.k8s.io/v1beta1",
-        }
     }
 }
 

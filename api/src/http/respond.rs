@@ -5,6 +5,7 @@ use std::io::Write;
 
 use bytes::Bytes;
 use horchestra_core::status::Status;
+use horchestra_core::yaml;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -53,7 +54,7 @@ pub fn document(code: StatusCode, wire: Wire, json: Bytes) -> Result<Answer, Sta
         Wire::Yaml => {
             let value: Value = serde_json::from_slice(&json)
                 .map_err(|_| Status::internal("an object could not be written as YAML"))?;
-            Ok(encoded(code, wire, super::yaml::write(&value)))
+            Ok(encoded(code, wire, yaml::write(&value)))
         }
     }
 }

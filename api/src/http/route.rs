@@ -18,6 +18,7 @@
 
 use std::collections::HashMap;
 
+use horchestra_core::alias;
 use horchestra_core::kind::Kind;
 use http::Method;
 
@@ -38,21 +39,22 @@ pub enum Alias {
 }
 
 impl Alias {
-    pub const fn plural(self) -> &'static str {
+    /// What the alias shows, and how.
+    pub fn spec(self) -> &'static alias::Alias {
         match self {
-            Alias::Pods => "pods",
-            Alias::Nodes => "nodes",
-            Alias::Namespaces => "namespaces",
+            Alias::Pods => &alias::PODS,
+            Alias::Nodes => &alias::NODES,
+            Alias::Namespaces => &alias::NAMESPACES,
         }
     }
 
+    pub fn plural(self) -> &'static str {
+        self.spec().plural
+    }
+
     /// The kind whose objects are shown, which is also the kind that permissions are judged on.
-    pub const fn kind(self) -> Kind {
-        match self {
-            Alias::Pods => Kind::Application,
-            Alias::Nodes => Kind::Node,
-            Alias::Namespaces => Kind::Namespace,
-        }
+    pub fn kind(self) -> Kind {
+        self.spec().kind
     }
 
     fn of(plural: &str) -> Option<Alias> {
@@ -342,7 +344,7 @@ impl Served {
             ["openapi", "v3", "api", version] => Some(Route::OpenApiDocument(format!("api/{version}"))),
             ["api"] => Some(Route::CoreVersions),
             ["api", "v1"] => Some(Route::CoreResources),
-            ["api", "v1", rest @ ..] => alias(rest),
+            ["api", "v1", rest @ ..] => aliased(rest),
             ["apis"] => Some(Route::Groups),
             ["apis", group] => Some(Route::Group((*group).to_owned())),
             ["apis", group, version] => {
@@ -381,7 +383,7 @@ fn split_namespace<'a>(rest: &'a [&'a str]) -> (Option<String>, &'a [&'a str]) {
     }
 }
 
-fn alias(rest: &[&str]) -> Option<Route> {
+fn aliased(rest: &[&str]) -> Option<Route> {
     let (namespace, rest) = split_namespace(rest);
     let (plural, rest) = rest.split_first()?;
     let alias = Alias::of(plural)?;

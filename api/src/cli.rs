@@ -1,0 +1,199 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand};
+use horchestra_runtime::args::{DatabaseArgs, MetricsArgs, PeerArgs, ShutdownArgs, TelemetryArgs, TlsArgs};
+use horchestra_runtime::telemetry;
+use horchestra_store::postgres;
+
+use crate::http::limits::{Limit, Limits};
+use crate::serve;
+use crate::server::proxy::Block;
+
+/// The Kubernetes-shaped API of horchestra
+#[derive(Debug, Parser)]
+#[command(name = "horchestra-api", version, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the API; this is what happens when no command is named
+    Serve(Box<ServeArgs>),
+    /// Bring the database's schema up to this version; safe to run from several places at once
+    Migrate(MigrateArgs),
+    /// Say whether the database can be reached and what it holds
+    Check(CheckArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ServeArgs {
+    /// Listener for clients, always TLS
+    #[arg(long, default_value = "127.0.0.1:8443", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+
+    #[command(flatten)]
+    pub tls: TlsArgs,
+
+    #[command(flatten)]
+    pub peer: PeerArgs,
+
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+
+    #[command(flatten)]
+    pub metrics: MetricsArgs<9443>,
+
+    /// Peers whose PROXY protocol (version 2) header is believed: an address or a block, may be repeated
+    #[arg(long, value_name = "ADDRESS[/BITS]")]
+    pub proxy_from: Vec<Block>,
+
+    /// Most connections that are open at once
+    #[arg(long, default_value_t = 16_384, value_name = "COUNT")]
+    pub max_connections: usize,
+
+    /// Most reads in flight (a caller may have half of them)
+    #[arg(long, default_value_t = 1024, value_name = "COUNT")]
+    pub max_reads: usize,
+
+    /// Most writes in flight (a caller may have half of them)
+    #[arg(long, default_value_t = 1024, value_name = "COUNT")]
+    pub max_writes: usize,
+
+    /// Most watches and log streams (a caller may have a quarter of them)
+    #[arg(long, default_value_t = 20_000, value_name = "COUNT")]
+    pub max_watches: usize,
+
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
+
+    #[command(flatten)]
+    pub shutdown: ShutdownArgs,
+}
+
+impl ServeArgs {
+    pub fn limits(&self) -> Limits {
+        let limit = |server: usize, part: usize| Limit { server, caller: (server / part).max(1) };
+        Limits {
+            reads: limit(self.max_reads, 2),
+            writes: limit(self.max_writes, 2),
+            watches: limit(self.max_watches, 4),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct MigrateArgs {
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
+}
+
+impl Cli {
+    /// Reads the arguments of the process; options without a command belong to `serve`.
+    pub fn from_args(args: impl IntoIterator<Item = String>) -> Result<Cli, clap::Error> {
+        let mut args: Vec<String> = args.into_iter().collect();
+        let named = args.get(1).is_some_and(|first| {
+            !first.starts_with('-') || matches!(first.as_str(), "-h" | "--help" | "-V" | "--version")
+        });
+        if !named {
+            args.insert(args.len().min(1), "serve".to_owned());
+        }
+        Cli::try_parse_from(args)
+    }
+}
+
+/// Runs a command to its end.
+pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Serve(args) => {
+            telemetry::init(&args.telemetry)?;
+            serve::run(&args).await
+        }
+        Command::Migrate(args) => {
+            telemetry::init(&args.telemetry)?;
+            postgres::migrate(&args.database.database_url).await.context("the database was not migrated")?;
+            tracing::info!("the database is migrated");
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Check(args) => {
+            telemetry::init(&args.telemetry)?;
+            check(&args.database).await
+        }
+    }
+}
+
+async fn check(database: &DatabaseArgs) -> anyhow::Result<ExitCode> {
+    let store = serve::open_store(database)?;
+    let loaded = tokio::time::timeout(std::time::Duration::from_secs(30), store.ready()).await;
+    if loaded.is_err() {
+        bail!("the database could not be read within 30 s");
+    }
+    let snapshot = store.fresh().await.context("the newest revision could not be read")?;
+    let sessions = store.sessions().await.context("the sessions could not be read")?;
+    for spec in horchestra_core::registry::served() {
+        tracing::info!(kind = spec.kind.name(), objects = snapshot.count(spec.kind, None), "checked");
+    }
+    tracing::info!(
+        revision = snapshot.revision(),
+        sessions = sessions.len(),
+        holes = store.metrics().holes.get(),
+        "the database answers"
+    );
+    store.shutdown().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    const SERVE: [&str; 7] = [
+        "--database-url=postgres://h/d",
+        "--tls-cert=c",
+        "--tls-key=k",
+        "--tls-ca=a",
+        "--peer-cert=c",
+        "--peer-key=k",
+        "--peer-ca=a",
+    ];
+
+    fn parse(args: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::from_args(std::iter::once("horchestra-api").chain(args.iter().copied()).map(str::to_owned))
+    }
+
+    #[test]
+    fn serving_is_the_default_command() {
+        Cli::command().debug_assert();
+        let Command::Serve(args) = parse(&SERVE).unwrap().command else { panic!("not serve") };
+        assert_eq!(args.listen, "127.0.0.1:8443".parse().unwrap());
+        assert_eq!(args.limits().reads.caller, 512);
+        let mut named = vec!["serve", "--proxy-from=10.0.0.0/8", "--proxy-from=127.0.0.1"];
+        named.extend(SERVE);
+        let Command::Serve(args) = parse(&named).unwrap().command else { panic!("not serve") };
+        assert_eq!(args.proxy_from.len(), 2);
+        assert!(matches!(
+            parse(&["migrate", "--database-url=postgres://h/d"]).unwrap().command,
+            Command::Migrate(_)
+        ));
+        assert!(parse(&["nonsense"]).is_err());
+        assert!(parse(&["--help"]).is_err(), "help is shown as an error of the parser");
+    }
+}

@@ -1,0 +1,114 @@
+//! A replica, from its arguments to its exit code.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use horchestra_auth::Authorizer;
+use horchestra_runtime::args::DatabaseArgs;
+use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer};
+use horchestra_runtime::{Backoff, Checks, Metrics as Page, Shutdown, Tasks, health};
+use horchestra_service::{Service, ServiceConfig};
+use horchestra_store::postgres::{Options, PostgresBackend};
+use horchestra_store::{Store, StoreOptions};
+use tokio::net::TcpListener;
+
+use crate::app::{App, Parts};
+use crate::cli::ServeArgs;
+use crate::handlers::health::add_checks;
+use crate::metrics::Metrics;
+use crate::relay::Relay;
+use crate::server::{Limits, Listener};
+use crate::store_metrics::StoreCollector;
+
+/// The store over the database that the arguments name. It loads in the background.
+pub fn open_store(args: &DatabaseArgs) -> anyhow::Result<Store> {
+    let options = Options {
+        application: "horchestra-api".to_owned(),
+        connections: args.database_connections,
+        ..Options::default()
+    };
+    let backend =
+        PostgresBackend::open(&args.database_url, options).context("the database cannot be used")?;
+    let kinds = horchestra_core::registry::served().iter().map(|spec| spec.kind).collect();
+    Ok(Store::open(backend, StoreOptions { kinds, ..StoreOptions::default() }))
+}
+
+/// Serves until a signal, or until something necessary breaks.
+pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let page = Page::new("horchestra-api", env!("CARGO_PKG_VERSION"), option_env!("HORCHESTRA_COMMIT"));
+    let tasks = Tasks::new(&page);
+    let shutdown = Shutdown::install(&args.shutdown, &tasks)?;
+
+    let server = ReloadingServer::load(
+        KeyPairFiles { certificate: args.tls.tls_cert.clone(), key: args.tls.tls_key.clone() },
+        ClientCertificates::Optional { ca: args.tls.tls_ca.clone() },
+        &[b"h2", b"http/1.1"],
+    )
+    .context("the TLS files of the listener cannot be used")?;
+    let server = Arc::new(server);
+    let client = ReloadingClient::load(
+        Some(KeyPairFiles { certificate: args.peer.peer_cert.clone(), key: args.peer.peer_key.clone() }),
+        args.peer.peer_ca.clone(),
+        &[b"h2"],
+    )
+    .context("the TLS files for calls to gateways cannot be used")?;
+    let client = Arc::new(client);
+    for (name, interval) in
+        [("tls-server", args.tls.tls_reload_interval), ("tls-client", args.tls.tls_reload_interval)]
+    {
+        let (server, client, stopping) = (server.clone(), client.clone(), tasks.stopping().clone());
+        tasks.supervise(name, Backoff::default(), move || {
+            let (server, client, stopping) = (server.clone(), client.clone(), stopping.clone());
+            async move {
+                if name == "tls-server" {
+                    server.follow(interval, stopping).await;
+                } else {
+                    client.follow(interval, stopping).await;
+                }
+                Ok::<(), std::convert::Infallible>(())
+            }
+        });
+    }
+
+    let store = open_store(&args.database)?;
+    page.collector(Box::new(StoreCollector::new(store.metrics())));
+    let checks = Checks::new();
+    add_checks(&checks, &store);
+    checks.draining(shutdown.draining());
+
+    let tls = client.clone();
+    let app = App::new(Parts {
+        service: Service::new(store.clone(), ServiceConfig::default()),
+        authorizer: Authorizer::new(),
+        checks: checks.clone(),
+        metrics: Metrics::new(&page),
+        limits: args.limits(),
+        relay: Some(Relay::new(store.clone(), Arc::new(move || tls.config()))),
+    });
+
+    let health = health::bind(args.metrics.metrics_addr).await?;
+    tasks.essential("health", &shutdown, health::serve(health, checks, page, tasks.stopping().clone()));
+
+    let tcp =
+        TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+    tracing::info!(address = %args.listen, metrics = %args.metrics.metrics_addr, "serving");
+    let listener = Listener {
+        tcp,
+        tls: Arc::new(move || server.config()),
+        limits: Limits { connections: args.max_connections, ..Limits::default() },
+        proxies: args.proxy_from.clone(),
+    };
+    let stop = tasks.stopping().clone();
+    // A little less than the whole, so that the listener can say what it cut off.
+    let grace = args.shutdown.shutdown_timeout.saturating_sub(Duration::from_secs(1));
+    tasks.essential("listener", &shutdown, async move {
+        listener.serve(app, stop, grace).await;
+        Ok::<(), std::convert::Infallible>(())
+    });
+
+    let code = shutdown.finish(&tasks).await;
+    let _ = tokio::time::timeout(Duration::from_secs(5), store.shutdown()).await;
+    Ok(code)
+}
