@@ -150,6 +150,19 @@ fn a_missing_spec_is_not_made_up() {
 }
 
 #[test]
+fn a_verdict_on_a_node_that_never_reported_is_a_whole_status() {
+    let conditions = json!([{"type": "Ready", "status": "False"}]);
+    let body = json!({"metadata": {"name": "x"}, "spec": {}, "status": {"conditions": conditions}});
+    let object = admit(Kind::Node, body).unwrap().object;
+    let want = json!({"allocated": {}, "capacity": {}, "ready": false, "conditions": conditions});
+    assert_eq!(object.get("status"), Some(&want));
+    let bad = json!({"metadata": {"name": "x"}, "spec": {}, "status": {"ready": "yes", "conditions": [{"type": ""}]}});
+    let status = admit(Kind::Node, bad).unwrap_err();
+    let fields: Vec<&str> = status.details.causes.iter().map(|cause| cause.field.as_str()).collect();
+    assert_eq!(fields, ["status.conditions[0].status", "status.conditions[0].type", "status.ready"]);
+}
+
+#[test]
 fn values_are_never_shown() {
     let spec = json!({"image": 42, "env": [{"name": "A", "value": {"secret": "hunter2"}}], "serviceName": "hunter2".repeat(40)});
     let status = admit(Kind::Application, application(spec)).unwrap_err();
@@ -359,6 +372,12 @@ proptest! {
             Just(json!(null)), Just(json!(1)), Just(json!([1, null])), Just(json!("")),
             Just(json!({"image": [], "lifecycle": 1, "volumes": {"a": 1}, "env": [[]]})),
             Just(json!({"name": {}, "labels": [], "ownerReferences": {"x": 1}})),
+            Just(json!({"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1, "managedFields": [{}],
+                "ownerReferences": [{}], "deletionGracePeriodSeconds": null})),
+            Just(json!({"image": "x", "env": [{}], "ports": [{"port": 1}], "resources": {}, "placement": {"affinity": {}},
+                "lifecycle": {"backoffLimit": 3}, "values": {}, "securityContext": {"runAsUser": -1}})),
+            Just(json!({"phase": "", "exitCode": 3, "finishedAt": null, "conditions": [{"type": "x", "status": "True"}],
+                "capacity": {"cpu": "1"}, "allocated": {}, "ready": true})),
             Just(json!({"image": "x", "volumes": [1, {"volume": null}, {"volume": {"type": "pv", "name": "1e999"}}]})),
         ], 0..5),
         kind in prop::sample::select(vec![Kind::Application, Kind::Node, Kind::Namespace]),
@@ -368,6 +387,10 @@ proptest! {
             if let Ok(admitted) = admit_as(kind, &value.to_string(), validation) {
                 let spec = registry::spec(kind).unwrap();
                 let _ = validate(spec, &admitted.object);
+                // What the schema lets through can be read as the struct that it was made from.
+                if kind == Kind::Application {
+                    prop_assert!(admitted.object.read::<crate::kinds::application::Application>().is_ok());
+                }
                 let _ = ((spec.facts)(&admitted.object), (spec.references)(&admitted.object));
             }
         }

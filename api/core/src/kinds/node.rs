@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::meta::{Condition, ConditionStatus, ObjectMeta, condition};
 use super::null_as_default;
@@ -245,7 +245,19 @@ fn gibibytes(amount: Quantity) -> String {
     }
 }
 
+/// A status that somebody began (a verdict on a node that never reported, say) is completed with what a
+/// report always has.
+fn defaults(object: &mut Map<String, Value>) {
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        for member in ["allocated", "capacity"] {
+            status.entry(member).or_insert_with(|| Value::Object(Map::new()));
+        }
+        status.entry("ready").or_insert(Value::Bool(false));
+    }
+}
+
 pub(crate) static SPEC: KindSpec = KindSpec {
+    defaults,
     short_names: &["no"],
     columns: COLUMNS,
     selectable: &[Selectable {
