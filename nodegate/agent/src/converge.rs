@@ -23,14 +23,14 @@ use std::time::Duration;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use rand::seq::SliceRandom;
-use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::desired::{Amounts, App, Desired, Env, RestartPolicy, SecretData, Source, volume_id};
+use crate::desired::{Amounts, App, Desired, RestartPolicy, Source, volume_id};
+use crate::render::{self, ApplyError};
 use crate::status::{self, Memory};
-use crate::units::{DEFAULT_GRACE_SECONDS, Environment, Held, Observation, UnitError, UnitSpec, Units, Why};
+use crate::units::{DEFAULT_GRACE_SECONDS, Environment, Held, Observation, UnitError, Units, Why};
 use crate::volumes::Volumes;
 
 /// Pause before each restart by the agent; the last one repeats.
@@ -59,27 +59,6 @@ pub struct ConvergeOptions {
     pub init_flap: u32,
     /// Workloads can have networks of their own (nothing is wired, though).
     pub routed_network: bool,
-}
-
-/// Why an application was not applied.
-#[derive(Debug, thiserror::Error)]
-enum ApplyError {
-    #[error("a token cannot be mounted")]
-    Token,
-    #[error("Secret {0} is missing")]
-    Secret(String),
-    #[error("Secret {0} has no key {1}")]
-    Key(String, String),
-    #[error("the variable {0:?} has no usable name or value, or has it twice")]
-    Variable(String),
-    #[error("it has its own network, but there is no address or no network for it")]
-    Network,
-    #[error("the unit manager cannot be reached")]
-    Unreachable,
-    #[error("the unit could not be changed")]
-    Unit(#[from] UnitError),
-    #[error("a volume could not be made")]
-    Volume(#[from] std::io::Error),
 }
 
 /// When the agent restarts a unit that its manager has given up.
@@ -199,8 +178,8 @@ impl Converger {
         if !self.fits(app, desired) {
             return Ok(());
         }
-        check_mounts(app, desired)?;
-        let env = environment(app, desired)?;
+        render::check_mounts(app, desired)?;
+        let env = render::environment(app, desired)?;
         self.pull(&app.image, interrupt).await?;
         if app.isolated && !(self.options.routed_network && desired.addresses.contains_key(&app.uid)) {
             return Err(ApplyError::Network);
@@ -220,7 +199,7 @@ impl Converger {
         env: Environment,
         interrupt: &CancellationToken,
     ) -> Result<(), ApplyError> {
-        let digest = digest(app, &env);
+        let digest = render::digest(app, &env);
         let held = self.units.observe(app.uid);
         let counted = self.known.lock().memory.get(&app.uid).map_or(0, |memory| memory.runs);
         match &held {
@@ -288,23 +267,7 @@ impl Converger {
     async fn start(&self, app: &App, env: Environment, digest: String, spent: i32) -> Result<(), ApplyError> {
         let runs = if app.is_job() { spent + 1 } else { 0 };
         self.known.lock().memory.entry(app.uid).or_default().runs = runs;
-        let spec = UnitSpec {
-            uid: app.uid,
-            namespace: app.namespace.clone(),
-            name: app.name.clone(),
-            argv: if app.command.is_empty() {
-                Vec::new()
-            } else {
-                app.command.iter().chain(&app.args).cloned().collect()
-            },
-            restart: app.restart,
-            grace_seconds: app.grace_seconds.unwrap_or(DEFAULT_GRACE_SECONDS),
-            deadline_seconds: app.deadline_seconds,
-            user: app.user,
-            group: app.group,
-            digest,
-            runs,
-        };
+        let spec = render::unit(app, digest, runs);
         Ok(self.units.start(spec, env).await?)
     }
 
@@ -360,91 +323,89 @@ fn removal_grace(seconds: Option<i64>) -> Duration {
     Duration::from_secs(seconds.unsigned_abs())
 }
 
-fn secret<'a>(
-    app: &App,
-    desired: &'a Desired,
-    name: &str,
-    optional: bool,
-) -> Result<Option<&'a SecretData>, ApplyError> {
-    match desired.secrets.get(&(app.namespace.clone(), name.to_owned())) {
-        None if !optional => Err(ApplyError::Secret(name.to_owned())),
-        found => Ok(found),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use horchestra_proto::node::v1::DesiredState;
+    use serde_json::json;
 
-fn check_mounts(app: &App, desired: &Desired) -> Result<(), ApplyError> {
-    for mount in &app.mounts {
-        match &mount.source {
-            Source::Token { .. } => return Err(ApplyError::Token),
-            Source::Secret { name, items, optional } => {
-                let Some(data) = secret(app, desired, name, *optional)? else { continue };
-                if let Some((key, _)) = items.iter().find(|(key, _)| !optional && !data.contains_key(key)) {
-                    return Err(ApplyError::Key(name.clone(), key.clone()));
-                }
-            }
-            Source::Volume { .. } | Source::Scratch => {}
-        }
-    }
-    Ok(())
-}
+    use super::*;
+    use crate::units::simulated::{Simulation, SimulationOptions};
 
-/// The variables of a workload, in order, Secrets opened.
-fn environment(app: &App, desired: &Desired) -> Result<Environment, ApplyError> {
-    let mut all = Environment::new();
-    for entry in &app.env {
-        match entry {
-            Env::Literal(name, value) => all.push((name.clone(), value.clone())),
-            Env::Key { name, secret: of, key, optional } => {
-                match secret(app, desired, of, *optional)?.and_then(|data| data.get(key)) {
-                    Some(value) => all.push((name.clone(), text(name, value)?)),
-                    None if *optional => {}
-                    None => return Err(ApplyError::Key(of.clone(), key.clone())),
-                }
-            }
-            Env::All { secret: of, prefix, optional } => {
-                for (key, value) in secret(app, desired, of, *optional)?.into_iter().flatten() {
-                    let name = format!("{prefix}{key}");
-                    let value = text(&name, value)?;
-                    all.push((name, value));
-                }
+    fn converger() -> Converger {
+        let simulation = Simulation::new(SimulationOptions::default());
+        let units = Arc::new(Units::new(None, simulation));
+        Converger::new(ConvergeOptions::default(), units, Volumes::open(None).expect("opens"))
+    }
+
+    fn push(lifecycle: &serde_json::Value, image: &str) -> Desired {
+        let app = json!({
+            "metadata": {"uid": "6f1c0c2e-9a3b-4f6e-8a55-0d6f4f1f2a01", "name": "web", "generation": 1},
+            "spec": {"image": image, "placement": {"nodeName": "n1"}, "lifecycle": lifecycle,
+                     "env": [{"name": "SIM_RUN_SECONDS", "value": "0"}, {"name": "SIM_EXIT_CODE", "value": "1"}]},
+        });
+        let state = DesiredState { applications: vec![app.to_string().into()], ..DesiredState::default() };
+        Desired::read(&state, "n1")
+    }
+
+    /// Seconds since the last start at which the unit was started again, by a pass
+    /// each second.
+    async fn restarts(converger: &Converger, desired: &Desired, count: usize) -> Vec<u64> {
+        let uid = desired.apps[0].uid;
+        let never = CancellationToken::new();
+        let since = || converger.units.observe(uid).map(|unit| unit.since_unix_nano);
+        let mut pauses = Vec::new();
+        let mut pause = 0;
+        let mut last = since();
+        while pauses.len() < count {
+            converger.pass(desired, &never).await;
+            if since() == last {
+                pause += 1;
+                tokio::time::advance(Duration::from_secs(1)).await;
+            } else {
+                pauses.push(pause);
+                pause = 0;
+                last = since();
             }
         }
+        pauses
     }
-    let mut seen = HashSet::new();
-    for (name, value) in &all {
-        let starts = name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic());
-        let fine = starts && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
-        if !fine || value.contains(['\n', '\r', '\0']) || !seen.insert(name) {
-            return Err(ApplyError::Variable(name.clone()));
+
+    #[tokio::test(start_paused = true)]
+    async fn restarts_slow_down_until_the_configuration_changes() {
+        let converger = converger();
+        let first = push(&json!({}), "a");
+        let paces = [0, 0, 0, 15, 30, 60, 120, 240, 300, 300];
+        assert_eq!(restarts(&converger, &first, paces.len()).await, paces);
+        let changed = push(&json!({}), "b");
+        assert_eq!(restarts(&converger, &changed, 5).await, [0, 0, 0, 15, 30]);
+        // What was gone for a while starts from the beginning.
+        converger.pass(&Desired::default(), &CancellationToken::new()).await;
+        assert_eq!(restarts(&converger, &changed, 4).await, [0, 0, 0, 15]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retries_of_a_job_keep_the_same_pace_and_end_with_its_budget() {
+        let converger = converger();
+        let job = push(&json!({"restartPolicy": "Never", "backoffLimit": 4}), "a");
+        assert_eq!(restarts(&converger, &job, 5).await, [0, 0, 0, 15, 30]);
+        let app = &job.apps[0];
+        for _ in 0..1000 {
+            converger.pass(&job, &CancellationToken::new()).await;
+            assert_eq!(converger.status(app, &job).attempts, 5);
+            tokio::time::advance(Duration::from_secs(1)).await;
         }
+        assert_eq!(converger.status(app, &job).exit_code, 1);
     }
-    Ok(all)
-}
 
-fn text(name: &str, value: &[u8]) -> Result<String, ApplyError> {
-    String::from_utf8(value.to_vec()).map_err(|_| ApplyError::Variable(name.to_owned()))
-}
-
-/// Digest of everything whose change calls for a restart: values that come from
-/// Secrets do not, the names of variables do.
-fn digest(app: &App, env: &Environment) -> String {
-    let literals: HashMap<&str, &str> = app
-        .env
-        .iter()
-        .filter_map(|entry| match entry {
-            Env::Literal(name, value) => Some((name.as_str(), value.as_str())),
-            _ => None,
-        })
-        .collect();
-    let variables: Vec<(&str, Option<&&str>)> =
-        env.iter().map(|(name, _)| (name.as_str(), literals.get(name.as_str()))).collect();
-    let rendered = format!(
-        "{:?}",
-        (
-            (&app.image, &app.command, &app.args, variables, &app.mounts, app.isolated),
-            (app.restart, app.grace_seconds, app.deadline_seconds, app.user, app.group),
-            (app.limits.cpu.to_string(), app.limits.memory.to_string()),
-        )
-    );
-    Sha256::digest(rendered).iter().map(|byte| format!("{byte:02x}")).collect()
+    #[tokio::test]
+    async fn an_interrupted_pass_removes_nothing() {
+        let converger = converger();
+        let desired = push(&json!({}), "a");
+        let interrupt = CancellationToken::new();
+        converger.pass(&desired, &interrupt).await;
+        assert_eq!(converger.units.list().len(), 1);
+        interrupt.cancel();
+        converger.pass(&Desired::default(), &interrupt).await;
+        assert_eq!(converger.units.list().len(), 1);
+    }
 }

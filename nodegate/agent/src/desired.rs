@@ -14,11 +14,16 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use horchestra_core::quantity::{Quantity, literal_out_of_range};
+use horchestra_core::quantity::Quantity;
 use horchestra_proto::node::v1::DesiredState;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use uuid::Uuid;
+
+use crate::lenient::{
+    Object, Read, Unreadable, flag, guard, id, object, objects, parse, quantity, section, small, text, texts,
+    whole,
+};
 
 /// When a workload is started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -238,20 +243,6 @@ impl Desired {
     }
 }
 
-/// An element that does not decode.
-#[derive(Debug)]
-struct Unreadable;
-
-type Read<T> = Result<T, Unreadable>;
-type Object = Map<String, Value>;
-
-fn parse(body: &[u8]) -> Read<Object> {
-    match serde_json::from_slice(body) {
-        Ok(Value::Object(object)) => Ok(object),
-        _ => Err(Unreadable),
-    }
-}
-
 fn read_app(object: &Object, node: &str) -> Read<Option<App>> {
     let metadata = section(object, "metadata")?;
     let spec = section(object, "spec")?;
@@ -314,6 +305,11 @@ fn read_app(object: &Object, node: &str) -> Read<Option<App>> {
             Ok(None)
         }
     }
+}
+
+fn amounts(parent: &Object) -> Read<Amounts> {
+    guard(parent)?;
+    Ok(Amounts { cpu: quantity(parent, "cpu")?, memory: quantity(parent, "memory")? })
 }
 
 fn read_env(entry: &Object) -> Read<Env> {
@@ -381,96 +377,6 @@ fn read_secret(object: &Object) -> Read<((String, String), SecretData)> {
         data.insert(name.clone(), value);
     }
     Ok((key, data))
-}
-
-/// The member of that name: spelled exactly, or else in any case, the last one.
-fn member<'a>(object: &'a Object, name: &str) -> Option<&'a Value> {
-    let folded =
-        || object.iter().rev().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value);
-    object.get(name).or_else(folded).filter(|value| !value.is_null())
-}
-
-fn object<'a>(parent: &'a Object, name: &str) -> Read<Option<&'a Object>> {
-    match member(parent, name) {
-        None => Ok(None),
-        Some(Value::Object(object)) => Ok(Some(object)),
-        Some(_) => Err(Unreadable),
-    }
-}
-
-/// Like [`object`], with an empty one in place of none.
-fn section<'a>(parent: &'a Object, name: &str) -> Read<&'a Object> {
-    static EMPTY: std::sync::OnceLock<Object> = std::sync::OnceLock::new();
-    Ok(object(parent, name)?.unwrap_or_else(|| EMPTY.get_or_init(Object::new)))
-}
-
-fn text(parent: &Object, name: &str) -> Read<String> {
-    match member(parent, name) {
-        None => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(_) => Err(Unreadable),
-    }
-}
-
-fn flag(parent: &Object, name: &str) -> Read<Option<bool>> {
-    match member(parent, name) {
-        None => Ok(None),
-        Some(Value::Bool(flag)) => Ok(Some(*flag)),
-        Some(_) => Err(Unreadable),
-    }
-}
-
-fn whole(parent: &Object, name: &str) -> Read<Option<i64>> {
-    member(parent, name).map(|value| value.as_i64().ok_or(Unreadable)).transpose()
-}
-
-fn small(parent: &Object, name: &str) -> Read<Option<i32>> {
-    whole(parent, name)?.map(|value| i32::try_from(value).map_err(|_| Unreadable)).transpose()
-}
-
-fn id(parent: &Object, name: &str) -> Read<Option<u32>> {
-    whole(parent, name)?.map(|value| u32::try_from(value).map_err(|_| Unreadable)).transpose()
-}
-
-fn list<'a>(parent: &'a Object, name: &str) -> Read<&'a [Value]> {
-    match member(parent, name) {
-        None => Ok(&[]),
-        Some(Value::Array(list)) => Ok(list),
-        Some(_) => Err(Unreadable),
-    }
-}
-
-fn texts(parent: &Object, name: &str) -> Read<Vec<String>> {
-    list(parent, name)?.iter().map(|item| item.as_str().map(str::to_owned).ok_or(Unreadable)).collect()
-}
-
-fn objects<'a>(parent: &'a Object, name: &str) -> Read<Vec<&'a Object>> {
-    list(parent, name)?.iter().map(|item| item.as_object().ok_or(Unreadable)).collect()
-}
-
-fn amounts(parent: &Object) -> Read<Amounts> {
-    guard(parent)?;
-    Ok(Amounts { cpu: quantity(parent, "cpu")?, memory: quantity(parent, "memory")? })
-}
-
-fn quantity(parent: &Object, name: &str) -> Read<Quantity> {
-    match member(parent, name) {
-        None => Ok(Quantity::ZERO),
-        Some(Value::String(text)) => text.parse().map_err(|_| Unreadable),
-        Some(Value::Number(number)) => number.to_string().parse().map_err(|_| Unreadable),
-        Some(_) => Err(Unreadable),
-    }
-}
-
-/// Refuses an object in which any scalar, whatever its name, is written like a
-/// number of absurd length or size.
-fn guard(object: &Object) -> Read<()> {
-    let absurd = object.values().any(|value| match value {
-        Value::String(text) => literal_out_of_range(text),
-        Value::Number(number) => literal_out_of_range(&number.to_string()),
-        _ => false,
-    });
-    if absurd { Err(Unreadable) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -86,3 +86,47 @@ pub fn load(path: &Path) -> Result<(Identity, Controller), IdentityError> {
 fn named<'a, T>(list: &'a [Named<T>], name: &str) -> Option<&'a T> {
     list.iter().find(|entry| entry.name == name).map(|entry| &entry.value)
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn the_current_context_inline_or_from_files() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "n1");
+        let certificate = params.self_signed(&key).expect("a certificate").pem();
+        let key = key.serialize_pem();
+        for (name, text) in [("n1.crt", &certificate), ("n1.key", &key)] {
+            std::fs::write(scratch.path().join(name), text).expect("writes");
+        }
+        let (inline, inline_key) = (STANDARD.encode(&certificate), STANDARD.encode(&key));
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: here\npreferences: {{}}\n\
+             contexts:\n- name: other\n  context: {{cluster: none, user: none}}\n\
+             - name: here\n  context: {{cluster: a, user: USER}}\n\
+             clusters:\n- name: a\n  cluster:\n    server: https://cp.example\n    certificate-authority-data: {inline}\n\
+             users:\n- name: inline\n  user: {{client-certificate-data: {inline}, client-key-data: {inline_key}}}\n\
+             - name: files\n  user: {{client-certificate: n1.crt, client-key: n1.key}}\n\
+             - name: nothing\n  user: {{}}\n"
+        );
+        let path = scratch.path().join("node.conf");
+        let load_as = |user: &str| {
+            std::fs::write(&path, text.replace("USER", user)).expect("writes");
+            load(&path)
+        };
+        for user in ["inline", "files"] {
+            let (identity, controller) = load_as(user).expect("loads");
+            assert_eq!(identity.node_name().expect("a name"), "n1");
+            assert_eq!(controller.to_string(), "cp.example:8443");
+        }
+        assert!(matches!(load_as("nothing"), Err(IdentityError::Config { what: "client certificate", .. })));
+        assert!(matches!(load_as("nobody"), Err(IdentityError::Config { .. })));
+        std::fs::write(&path, "users: 7").expect("writes");
+        assert!(matches!(load(&path), Err(IdentityError::Syntax { .. })));
+    }
+}

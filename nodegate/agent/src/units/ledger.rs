@@ -16,11 +16,12 @@
 //! are named by number, start time and boot, so that a later process with the same
 //! number is never taken for it, and never signalled.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{Flock, FlockArg};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -126,9 +127,15 @@ impl UnitDirectory {
         Ok(())
     }
 
-    /// Held by its supervisor.
-    pub fn lock(&self) -> PathBuf {
-        self.0.join("lock")
+    /// Takes the place of its supervisor, if that is free.
+    pub fn lock(&self) -> io::Result<Option<Flock<File>>> {
+        let file = OpenOptions::new().create(true).append(true).open(self.0.join("lock"))?;
+        Ok(Flock::lock(file, FlockArg::LockExclusiveNonblock).ok())
+    }
+
+    /// It has a supervisor, be it one that has written nothing yet.
+    pub fn is_locked(&self) -> bool {
+        self.lock().is_ok_and(|lock| lock.is_none())
     }
 
     /// What it wrote.

@@ -41,6 +41,8 @@ impl Processes {
     pub fn open(root: PathBuf, program: PathBuf) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&root)?;
+        // Supervisors work elsewhere.
+        let root = root.canonicalize()?;
         Ok(Self { root, program, peaks: Mutex::default() })
     }
 
@@ -63,20 +65,16 @@ impl Processes {
 
     pub(super) fn observe(&self, uid: Uuid) -> Option<Observation> {
         let directory = self.directory(uid);
-        if !directory.path().exists() {
-            return None;
-        }
-        let Some(spec) = directory.spec() else {
-            // Half made by an agent that was killed; or somebody else's doing.
-            return Some(Observation::new(Held::Ended(lost(0))));
-        };
+        let spec = directory.spec()?;
         let state = directory.state();
         let held = match &state {
             Some(UnitState { ending: Some(ending), .. }) => Held::Ended(ending.clone()),
             Some(state) if state.is_supervised() => Held::Active,
             // The ending may have been written between the two looks.
             Some(_) => Held::Ended(self.settle(&directory)),
-            None => Held::Ended(lost(0)),
+            None if directory.is_locked() => Held::Active,
+            // Half made by an agent that was killed: it never ran.
+            None => return None,
         };
         Some(Observation {
             state: held,
@@ -90,14 +88,14 @@ impl Processes {
     /// A unit whose supervisor is gone: kills what is left of it, and writes down an
     /// ending where there is none.
     fn settle(&self, directory: &UnitDirectory) -> Ending {
-        let Some(mut state) = directory.state() else { return lost(0) };
+        let Some(mut state) = directory.state() else { return lost() };
         if let Some(ending) = state.ending {
             return ending;
         }
         if let Some(spec) = directory.spec() {
             sweep(&state, spec.uid);
         }
-        let ending = lost(now_unix_nano());
+        let ending = lost();
         state.ending = Some(ending.clone());
         state.main = None;
         if let Err(error) = directory.write_state(&state) {
@@ -265,8 +263,8 @@ impl Processes {
     }
 }
 
-fn lost(at_unix_nano: i64) -> Ending {
-    Ending { code: 137, at_unix_nano, why: Why::Lost }
+fn lost() -> Ending {
+    Ending { code: 137, at_unix_nano: now_unix_nano(), why: Why::Lost }
 }
 
 /// Kills a unit together with its supervisor.

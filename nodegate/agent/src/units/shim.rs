@@ -20,7 +20,7 @@
 //! but such a file cannot be rotated without losing what is written in between.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -30,7 +30,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, Flock, FlockArg, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
@@ -59,9 +59,8 @@ pub const UNIT_VARIABLE: &str = "HORCHESTRA_UNIT";
 /// Supervises the unit in this directory until it is over. Returns at once when it
 /// has a supervisor already.
 pub fn run(directory: &Path) -> anyhow::Result<()> {
-    let directory = UnitDirectory::at(directory.to_owned());
-    let lock = OpenOptions::new().create(true).append(true).open(directory.lock())?;
-    let Ok(_lock) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { return Ok(()) };
+    let directory = UnitDirectory::at(directory.canonicalize()?);
+    let Some(_lock) = directory.lock()? else { return Ok(()) };
     let spec = directory.spec().ok_or_else(|| anyhow::anyhow!("there is no unit in this directory"))?;
 
     // Fails only when this process leads a session already, which is as good.
@@ -348,5 +347,5 @@ pub fn prepare(directory: &UnitDirectory, spec: &UnitSpec) -> io::Result<()> {
     if nix::unistd::geteuid().is_root() {
         chown(directory.work(), spec.user, spec.group)?;
     }
-    File::create(directory.lock()).map(drop)
+    Ok(())
 }

@@ -17,8 +17,7 @@ use crate::apps::{Running, TestApp, running};
 use crate::gateway::{FakeGateway, FakeSession, SOON};
 use crate::pki::Pki;
 
-/// A place for a node's state that lets other users through. Whatever happens in a
-/// test, nothing of it keeps running.
+/// A place for a node's state. Whatever happens in a test, nothing of it keeps running.
 struct State(TempDir);
 
 impl State {
@@ -481,20 +480,41 @@ async fn two_agents_do_not_share_a_state_directory() {
 
 #[tokio::test]
 async fn a_workload_runs_as_its_user_where_the_agent_may_choose() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
     let (pki, state) = (Pki::new(), State::new());
     let (_gateway, node, mut session) = begin(&pki, &state).await;
+    // Its working directory must do although it could not walk to it: the test's
+    // directory is closed to others.
     let app = TestApp::new("web")
-        .shell("id -u; id -g; id -G; touch mine && echo wrote; exec sleep 1000")
+        .shell("id -u; id -g; touch mine && echo wrote; id -G; exec sleep 1000")
         .spec("securityContext", json!({"runAsUser": 1000065540, "runAsGroup": 1000065536}));
     session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
     let follow = LogRequest { follow: true, ..logs(&app) };
     let text = session.log(follow, |text| text.lines().count() == 4).await;
-    assert_eq!(text, "1000065540\n1000065536\n1000065536\nwrote\n");
+    if nix::unistd::geteuid().is_root() {
+        assert_eq!(text, "1000065540\n1000065536\nwrote\n1000065536\n");
+    } else {
+        let own = format!("{}\n{}\nwrote\n", nix::unistd::geteuid(), nix::unistd::getegid());
+        assert!(text.starts_with(&own), "{text}");
+    }
     session.push([]).await;
     session.idle().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_unit_that_never_came_to_life_is_not_held() {
+    let (pki, state) = (Pki::new(), State::new());
+    let (_gateway, node, mut session) = begin(&pki, &state).await;
+    let job = TestApp::new("job").shell("exit 4").lifecycle(json!({"restartPolicy": "Never"}));
+    session.push([job.0.clone()]).await;
+    session.finished("job").await;
+    node.stop().await;
+    // As if the agent had been killed right before it started the supervisor.
+    std::fs::remove_file(state.unit(&job).path().join("state.json")).expect("removes");
+    let (_gateway, node, mut session) = begin(&pki, &state).await;
+    session.push([job.0.clone()]).await;
+    let end = session.finished("job").await;
+    assert_eq!((end.exit_code, end.attempts), (4, 1), "it runs, and what never ran does not count");
     node.stop().await;
 }
