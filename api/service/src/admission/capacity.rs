@@ -1,7 +1,8 @@
 //! A placement that an author writes must fit its node.
 //!
-//! Judged only when the placement or the requests change, and never while the object is being deleted: a
-//! label edit on a node that has shrunk is nobody's fault. A resource of which the node reports nothing
+//! Judged only when a write takes more of a node than the stored object does (a finished job takes nothing
+//! until it is edited), and never while the object is being deleted: a label edit on a node that has shrunk
+//! is nobody's fault. A resource of which the node reports nothing
 //! is taken as unbounded here, so that one may pin to a node that has yet to report; the scheduler takes
 //! the opposite view.
 
@@ -23,7 +24,7 @@ pub(super) fn check(
         || node.is_empty()
         || attributes.is_deleting()
         || (columns.cpu == 0 && columns.memory == 0)
-        || !changed(attributes, object)
+        || !takes_more(attributes.old_columns, columns)
     {
         return Ok(());
     }
@@ -54,13 +55,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether the placement or what is asked for differs from what is stored.
-fn changed(attributes: &Attributes<'_>, object: &Object) -> bool {
-    attributes.old.is_none_or(|old| {
-        let node = ["spec", "placement", "nodeName"];
-        old.str_at(&node) != object.str_at(&node)
-            || old.at(&["spec", "resources"]) != object.at(&["spec", "resources"])
-    })
+fn takes_more(old: Option<&Columns>, new: &Columns) -> bool {
+    old.is_none_or(|old| old.node != new.node || new.cpu > old.cpu || new.memory > old.memory)
 }
 
 /// Nano-cores as people write them.

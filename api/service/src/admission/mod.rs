@@ -42,6 +42,7 @@ pub(crate) struct Attributes<'a> {
     pub key: &'a Key,
     /// The stored object; of a deletion also the object that is judged.
     pub old: Option<&'a Object>,
+    pub old_columns: Option<&'a Columns>,
     pub view: &'a Snapshot,
 }
 

@@ -73,10 +73,11 @@ impl Service {
         for _ in 0..ATTEMPTS {
             let attempted = match view.get(key) {
                 None => Err(DoorError::Gone),
-                Some(entry) => apply(key, entry, &edit),
+                Some(entry) => apply(key, &entry, &edit).map(|applied| (entry, applied)),
             };
-            let applied = match attempted {
-                Ok(applied) => applied,
+            let (op, stored) = match attempted {
+                Ok((_, Some(applied))) => applied,
+                Ok((entry, None)) => return Ok(Outcome { entry, changed: false, erased: false }),
                 // What is refused, or gone, on an old view need not be on the current one.
                 Err(_) if !fresh => {
                     view = self.inner.store.fresh().await.map_err(|e| door_status(read_status(&e)))?;
@@ -84,10 +85,6 @@ impl Service {
                     continue;
                 }
                 Err(error) => return Err(error),
-            };
-            let (op, stored) = match applied {
-                Applied::Nothing(entry) => return Ok(Outcome { entry, changed: false, erased: false }),
-                Applied::Write(op, stored) => (op, stored),
             };
             match self.commit_door(context, verb, key, op, Vec::new()).await {
                 Ok(revision) => {
@@ -105,31 +102,23 @@ impl Service {
     }
 }
 
-/// What an edit comes to.
-enum Applied {
-    /// The object already is as wanted.
-    Nothing(Arc<Entry>),
-    Write(Op, Stored),
-}
-
-fn apply<F>(key: &Key, entry: Arc<Entry>, edit: &F) -> Result<Applied, DoorError>
+/// What to commit for an edit; `None` when the object already is as wanted.
+fn apply<F>(key: &Key, entry: &Arc<Entry>, edit: &F) -> Result<Option<(Op, Stored)>, DoorError>
 where
     F: Fn(&Entry, &mut Object) -> Result<Edit, DoorError>,
 {
     let spec = spec_of(key.kind).map_err(DoorError::Refused)?;
-    let mut object = stored_object(&entry).map_err(DoorError::Refused)?;
-    let class = match edit(&entry, &mut object)? {
+    let mut object = stored_object(entry).map_err(DoorError::Refused)?;
+    let class = match edit(entry, &mut object)? {
         Edit::Erase => {
-            let (op, stored) = Stored::erase(entry);
-            return Ok(Applied::Write(op, stored));
+            return Ok(Some(Stored::erase(Arc::clone(entry))));
         }
         Edit::Write(class) => class,
     };
     let columns = columns(spec, &object);
-    let draft = draft(spec, key, &object, columns, Some(&entry)).map_err(DoorError::Refused)?;
+    let draft = draft(spec, key, &object, columns, Some(entry)).map_err(DoorError::Refused)?;
     if draft.body == entry.body {
-        return Ok(Applied::Nothing(entry));
+        return Ok(None);
     }
-    let (op, stored) = Stored::update(draft, &entry, class);
-    Ok(Applied::Write(op, stored))
+    Ok(Some(Stored::update(draft, entry, class)))
 }

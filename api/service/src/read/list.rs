@@ -201,7 +201,7 @@ mod tests {
             Token { rev: 3, kind: Kind::Node.number(), ns: String::new(), name: "a".into(), start: 0 };
         let text = token.encode();
         let text = text.as_str();
-        let good: [(Option<&str>, Option<&str>, Option<&str>, Moment); 9] = [
+        let good = [
             (None, None, None, Moment::At(At::Fresh)),
             (None, Some(""), Some(""), Moment::At(At::Fresh)),
             (None, Some("0"), None, Moment::At(At::Any)),

@@ -65,6 +65,7 @@ fn plan(
         operation: Operation::Create,
         key,
         old: None,
+        old_columns: None,
         view: attempt.view,
     };
     admission::mutate(&attributes, &mut object, &mut verdict)?;

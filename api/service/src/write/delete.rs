@@ -73,6 +73,7 @@ fn plan(
         operation: Operation::Delete,
         key,
         old: Some(&stored),
+        old_columns: Some(&old.columns),
         view: attempt.view,
     };
     let mut verdict = Verdict::default();

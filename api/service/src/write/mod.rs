@@ -126,7 +126,9 @@ impl Service {
                 Planned::Nothing(entry) => {
                     return Ok(Written { entry, created: false, erased: false, warnings });
                 }
-                Planned::Create(draft) => (Op::Create(draft.clone()), Stored::Object { draft, core: None }),
+                Planned::Create(draft) => {
+                    (Op::Create(draft.clone()), Stored::Object { draft: Box::new(draft), core: None })
+                }
                 Planned::Update { draft, old, class } => Stored::update(draft, &old, class),
                 Planned::Erase(old) => Stored::erase(old),
             };
@@ -177,7 +179,7 @@ impl Service {
 /// What an item leaves behind once it is committed.
 pub(crate) enum Stored {
     Object {
-        draft: Draft,
+        draft: Box<Draft>,
         /// The core revision where the write does not move it.
         core: Option<Revision>,
     },
@@ -188,7 +190,7 @@ impl Stored {
     pub(crate) fn update(draft: Draft, old: &Entry, class: Class) -> (Op, Stored) {
         let core = (class == Class::Status).then_some(old.core_revision);
         let op = Op::Update { draft: draft.clone(), expect: old.revision, class };
-        (op, Stored::Object { draft, core })
+        (op, Stored::Object { draft: Box::new(draft), core })
     }
 
     pub(crate) fn erase(old: Arc<Entry>) -> (Op, Stored) {
@@ -199,7 +201,7 @@ impl Stored {
     pub(crate) fn at(self, revision: Revision) -> (Arc<Entry>, bool) {
         match self {
             Stored::Object { draft, core } => {
-                (Arc::new(Entry::new(draft, revision, core.unwrap_or(revision))), false)
+                (Arc::new(Entry::new(*draft, revision, core.unwrap_or(revision))), false)
             }
             Stored::Erased(old) => (Arc::new(old.deleted_at(revision)), true),
         }

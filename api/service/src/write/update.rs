@@ -80,6 +80,7 @@ impl Service {
             operation: Operation::Update,
             key,
             old: Some(&stored),
+            old_columns: Some(&old.columns),
             view: attempt.view,
         };
         let Replacement { mut document, revision, exact } = replacement;
@@ -100,12 +101,13 @@ impl Service {
         let (mut object, warnings) = document::complete(spec, document, Some(&stored), options)?;
         let mut verdict = Verdict { warnings, ..Verdict::default() };
         admission::mutate(&attributes, &mut object, &mut verdict)?;
-        let columns = columns(spec, &object);
-        admission::validate(&attributes, &object, &columns, &mut verdict)?;
-        check_revision(old, revision, exact)?;
+        // Before anything is derived from the object: a finished job that is edited counts again.
         if part == Part::Main && identity::wants_something_else(&stored, &object) {
             object.set_metadata("generation", json!(stored.generation() + 1));
         }
+        let columns = columns(spec, &object);
+        admission::validate(&attributes, &object, &columns, &mut verdict)?;
+        check_revision(old, revision, exact)?;
         if object.is_deleting() && object.finalizers().is_empty() {
             protect_erased_namespace(key, &mut verdict);
             return Ok(Plan { change: Planned::Erase(Arc::clone(old)), verdict });

@@ -1,1 +1,193 @@
+use horchestra_core::kind::Kind;
+use horchestra_service::{At, Body, ListRequest, Ready, ReadyVerdict, WriteOptions};
+use serde_json::{Value, json};
 
+use crate::support::*;
+
+fn condition<'a>(node: &'a Value, kind: &str) -> &'a Value {
+    let conditions = node["status"]["conditions"].as_array().expect("conditions");
+    conditions.iter().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
+}
+
+#[tokio::test]
+async fn a_node_that_registers_itself_is_cordoned_and_not_admitted() {
+    let world = World::new().await;
+    let session = world.session("node-1").await;
+    let status = json!({"ready": true, "capacity": {"cpu": "8", "memory": "16Gi"},
+        "platform": {"os": "linux", "arch": "amd64"}, "labels": {"tier": "gold"}, "heartbeat": "2026-01-01T00:00:00Z"});
+    let registered = world.service.register_node(&session, "node-1", &status).await.unwrap();
+    let stored = tree(&registered.entry);
+    assert_eq!(stored["spec"], json!({"unschedulable": true}));
+    assert_eq!(condition(&stored, "Admitted")["status"], "False");
+    assert_eq!(stored["status"]["labels"]["horchestra.io/arch"], "amd64");
+    assert!(stored["status"]["labels"].get("tier").is_none());
+    assert!(stored["status"].get("heartbeat").is_none(), "a heartbeat is never stored");
+    assert!(stored["metadata"].get("labels").is_none());
+    let again = world.service.register_node(&session, "node-1", &status).await.unwrap();
+    assert!(!again.changed, "registering again is a report");
+    let other = world.session("node-2").await;
+    assert!(world.service.register_node(&other, "node-1", &status).await.is_err(), "only of itself");
+    assert!(world.service.report_node(&admin(), "node-1", &status).await.is_err());
+
+    world.service.cordon(&admin(), "node-1", false).await.unwrap();
+    let stored = world.get(&node("node-1")).await.unwrap();
+    assert_eq!(condition(&stored, "Admitted")["reason"], "Uncordoned");
+    assert_eq!(condition(&stored, "Admitted")["status"], "True");
+    world.service.cordon(&admin(), "node-1", true).await.unwrap();
+    let stored = world.get(&node("node-1")).await.unwrap();
+    assert_eq!(stored["spec"]["unschedulable"], true);
+    assert_eq!(condition(&stored, "Admitted")["status"], "True", "cordoning does not take it back");
+    let report = world.service.report_node(&session, "node-1", &status).await.unwrap();
+    assert!(!report.changed, "a report clears neither the cordon nor a verdict");
+}
+
+#[tokio::test]
+async fn a_held_node_can_be_admitted_while_it_stays_cordoned() {
+    let world = World::new().await;
+    let session = world.session("node-1").await;
+    world.service.register_node(&session, "node-1", &json!({"ready": true})).await.unwrap();
+    let admitted = world.service.admit(&admin(), "node-1").await.unwrap();
+    let stored = tree(&admitted.entry);
+    assert_eq!(condition(&stored, "Admitted")["status"], "True");
+    assert_eq!(stored["spec"]["unschedulable"], true);
+    let again = world.service.admit(&admin(), "node-1").await.unwrap();
+    assert_eq!(again.entry.revision, admitted.entry.revision);
+    assert_eq!(world.service.admit(&admin(), "nope").await.unwrap_err().code(), 404);
+}
+
+#[tokio::test]
+async fn a_node_that_an_operator_makes_is_admitted_and_reports_into_it() {
+    let world = World::new().await;
+    let body =
+        json!({"kind": "Node", "metadata": {"name": "node-1", "labels": {"tier": "gold"}}, "spec": {}});
+    let created = tree(&world.create(body).await.unwrap().entry);
+    assert_eq!(condition(&created, "Admitted")["reason"], "CreatedByOperator");
+    let session = world.session("node-1").await;
+    let status = json!({"ready": true, "capacity": {"cpu": "2"}});
+    world.service.register_node(&session, "node-1", &status).await.unwrap();
+    let stored = world.get(&node("node-1")).await.unwrap();
+    assert_eq!(stored["metadata"]["labels"], json!({"tier": "gold"}));
+    assert_eq!(stored["status"]["capacity"], json!({"cpu": "2"}));
+    assert_eq!(condition(&stored, "Admitted")["status"], "True");
+    assert!(stored["spec"].get("unschedulable").is_none());
+}
+
+#[tokio::test]
+async fn verdicts_are_written_when_they_change() {
+    let world = World::new().await;
+    world.node("node-1", "4", "8Gi").await;
+    let judge = world.lease("node-lifecycle").await;
+    let verdict = |ready, reason: &str| ReadyVerdict { ready, reason: reason.into(), message: String::new() };
+    let first = world.service.set_node_ready(&judge, "node-1", verdict(Ready::True, "Heard")).await.unwrap();
+    assert!(first.changed);
+    let again = world.service.set_node_ready(&judge, "node-1", verdict(Ready::True, "Heard")).await.unwrap();
+    assert!(!again.changed);
+    world.service.set_node_ready(&judge, "node-1", verdict(Ready::Unknown, "Silent")).await.unwrap();
+    let stored = world.get(&node("node-1")).await.unwrap();
+    assert_eq!(condition(&stored, "Ready")["status"], "Unknown");
+    assert_eq!(condition(&stored, "Admitted")["status"], "True");
+}
+
+#[tokio::test]
+async fn labels_of_the_system_are_refused_to_everybody() {
+    let world = World::new().await;
+    let body = json!({"kind": "Node", "metadata": {"name": "n", "labels":
+        {"tier": "a", "horchestra.io/os": "x", "horchestra.io/arch": "y"}}, "spec": {}});
+    for _ in 0..3 {
+        let status = world.create(body.clone()).await.unwrap_err();
+        assert_eq!(status.code(), 403);
+        assert!(status.message.ends_with("horchestra.io/arch, horchestra.io/os"), "{status}");
+    }
+    world.node("node-1", "4", "8Gi").await;
+    let patch = json!({"metadata": {"labels": {"horchestra.io/hostname": "x"}}});
+    assert_eq!(world.merge(&node("node-1"), patch).await.unwrap_err().code(), 403);
+    world.merge(&node("node-1"), json!({"metadata": {"labels": {"zone": "a"}}})).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_nodes_certificate_writes_little() {
+    let world = World::new().await;
+    let own = identity("node-1", &["system:nodes"]);
+    let create = |object: Value| world.create_as(&own, object);
+    for (what, object) in [
+        ("an application", application("web")),
+        ("another node", json!({"kind": "Node", "metadata": {"name": "node-2"}, "spec": {}})),
+        (
+            "a cordon",
+            json!({"kind": "Node", "metadata": {"name": "node-1"}, "spec": {"unschedulable": true}}),
+        ),
+        ("labels", json!({"kind": "Node", "metadata": {"name": "node-1", "labels": {"a": "b"}}, "spec": {}})),
+    ] {
+        let status = create(object).await.unwrap_err();
+        assert_eq!(status.code(), 403, "{what}: {status}");
+    }
+    let created =
+        create(json!({"kind": "Node", "metadata": {"name": "node-1"}, "spec": {}})).await.unwrap().entry;
+    assert!(condition_or_null(&tree(&created), "Admitted") != json!("True"), "nobody admits itself");
+    let put = |object: Value, context| {
+        let service = world.service.clone();
+        async move {
+            let body = Body::Json(object.to_string().into());
+            let result = service.update(&context, &node("node-1"), body, &WriteOptions::default()).await;
+            result.map_or_else(|status| status.code(), |_| 200)
+        }
+    };
+    let spec = json!({"metadata": {"name": "node-1"}, "spec": {"unschedulable": true}});
+    assert_eq!(put(spec, own.clone()).await, 403);
+    let labels = json!({"metadata": {"name": "node-1", "labels": {"a": "b"}}, "spec": {}});
+    assert_eq!(put(labels, own.clone()).await, 403);
+    let notes = json!({"metadata": {"name": "node-1", "annotations": {"a": "b"}}, "spec": {}});
+    assert_eq!(put(notes, own.clone()).await, 200);
+    let both = identity("node-1", &["system:nodes", "system:masters"]);
+    let spec = json!({"metadata": {"name": "node-1"}, "spec": {"unschedulable": true}});
+    assert_eq!(put(spec, both).await, 403, "also a node that is an administrator");
+    // Status writes about others are confined alike.
+    world.create(application("web")).await.unwrap();
+    let body =
+        Body::Json(json!({"metadata": {"name": "web"}, "status": {"phase": "Failed"}}).to_string().into());
+    let status =
+        world.service.update_status(&own, &app("web"), body, &WriteOptions::default()).await.unwrap_err();
+    assert_eq!(status.code(), 403);
+}
+
+fn condition_or_null(node: &Value, kind: &str) -> Value {
+    let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions
+        .into_iter()
+        .find(|condition| condition["type"] == kind)
+        .map_or(Value::Null, |found| found["status"].clone())
+}
+
+#[tokio::test]
+async fn heartbeats_show_in_reads_and_never_come_back_in() {
+    let world = World::new().await;
+    world.node("node-1", "4", "8Gi").await;
+    let config = horchestra_service::ServiceConfig {
+        heartbeat_refresh: std::time::Duration::ZERO,
+        ..horchestra_service::ServiceConfig::default()
+    };
+    let service = horchestra_service::Service::new(world.service.store().clone(), config);
+    let beat = horchestra_store::Heartbeat {
+        node: "node-1".into(),
+        allocated_cpu: 1_500_000_000,
+        allocated_memory: 1 << 30,
+    };
+    service.store().record_heartbeats(std::slice::from_ref(&beat)).await.unwrap();
+    let shown = tree(&service.get(&node("node-1"), At::Fresh).await.unwrap());
+    let heartbeat = shown["status"]["heartbeat"].as_str().expect("a heartbeat").to_owned();
+    assert!(heartbeat.ends_with('Z') && heartbeat.len() == 20, "{heartbeat}");
+    assert_eq!(shown["status"]["allocated"], json!({"cpu": "1500m", "memory": "1Gi"}));
+    let listing = service.list(ListRequest::of(Kind::Node)).await.unwrap();
+    assert_eq!(tree(&listing.entries[0]), shown);
+    let revision = shown["metadata"]["resourceVersion"].clone();
+    world.database.advance(std::time::Duration::from_secs(5));
+    service.store().record_heartbeats(&[beat]).await.unwrap();
+    let later = tree(&service.get(&node("node-1"), At::Fresh).await.unwrap());
+    assert_ne!(later["status"]["heartbeat"], json!(heartbeat));
+    assert_eq!(later["metadata"]["resourceVersion"], revision, "a heartbeat is no change");
+    // Whoever writes back what was shown writes nothing.
+    let written = world.put(&node("node-1"), &later).await.unwrap();
+    assert_eq!(written.entry.revision.to_string(), revision.as_str().unwrap());
+    let written = world.put_status(&node("node-1"), &later).await.unwrap();
+    assert_eq!(written.entry.revision.to_string(), revision.as_str().unwrap());
+}

@@ -68,6 +68,11 @@ impl World {
         self.patch(key, Part::Main, PatchType::Merge, patch).await
     }
 
+    /// As [`World::merge`], for closures.
+    pub async fn merge_owned(&self, key: Key, patch: Value) -> Result<Written, Status> {
+        self.merge(&key, patch).await
+    }
+
     pub async fn patch(
         &self,
         key: &Key,
@@ -219,8 +224,4 @@ pub fn short(event: &WatchEvent) -> String {
 pub async fn watch_after(service: &Service, kind: Kind, revision: i64) -> Watch {
     let request = WatchRequest { resource_version: Some(revision.to_string()), ..WatchRequest::of(kind) };
     service.watch(request).await.unwrap()
-}
-
-pub fn fields(status: &Status) -> Vec<&str> {
-    status.details.causes.iter().map(|cause| cause.field.as_str()).collect()
 }
