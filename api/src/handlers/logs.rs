@@ -49,6 +49,9 @@ const BACKLOG: Duration = Duration::from_secs(2);
 
 const CHUNKS: usize = 4;
 
+/// Tearing a stream throws away what was not written yet, so what stands before the tear gets this long.
+const FLUSH: Duration = Duration::from_millis(250);
+
 /// Open streams by caller.
 #[derive(Default)]
 pub struct LogSlots {
@@ -216,6 +219,7 @@ async fn cut(sender: &Sender, why: &'static str) {
     let line = Bytes::from(format!("\nerror: the log was cut: {why}\n"));
     let _ = tokio::time::timeout(PATIENCE, async {
         let _ = sender.send(Ok(Frame::data(line))).await;
+        tokio::time::sleep(FLUSH).await;
         let _ = sender.send(Err(Cut(why))).await;
     })
     .await;

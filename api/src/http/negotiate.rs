@@ -5,6 +5,7 @@
 //! version of it) is passed over, never approximated: a client that lists only `v2beta1` must not be handed
 //! `v2`. When nothing fits, the answer is 406.
 
+use horchestra_core::discovery::DiscoveryVersion;
 use horchestra_core::status::Status;
 use horchestra_core::table::MetaVersion;
 use http::{HeaderMap, HeaderValue, header};
@@ -23,13 +24,6 @@ impl Wire {
             Wire::Yaml => "application/yaml",
         })
     }
-}
-
-/// Version of the aggregated discovery documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DiscoveryVersion {
-    V2,
-    V2Beta1,
 }
 
 /// What is in the answer.
@@ -60,11 +54,10 @@ pub struct Offer {
 
 impl Offer {
     pub const JSON: Offer = Offer { yaml: false, objects: false, discovery: false };
-    pub const DOCUMENT: Offer = Offer { yaml: true, objects: false, discovery: false };
     pub const OBJECTS: Offer = Offer { yaml: true, objects: true, discovery: false };
     /// Frames of a watch are JSON lines.
     pub const WATCH: Offer = Offer { yaml: false, objects: true, discovery: false };
-    pub const DISCOVERY: Offer = Offer { yaml: true, objects: false, discovery: true };
+    pub const DISCOVERY: Offer = Offer { yaml: false, objects: false, discovery: true };
 
     fn listed(self) -> &'static str {
         if self.yaml { "application/json, application/yaml" } else { "application/json" }

@@ -157,10 +157,14 @@ async fn drive<C: Graceful>(connection: C, activity: &Activity, limits: Limits, 
                 closing = true;
                 connection.as_mut().close();
             }
-            _ = look.tick(), if !closing => {
-                if activity.idle() >= limits.idle {
+            _ = look.tick() => {
+                let idle = activity.idle();
+                if !closing && idle >= limits.idle {
                     closing = true;
                     connection.as_mut().close();
+                } else if closing && idle >= limits.idle * 2 {
+                    // HTTP/2 waits for an answer to its goodbye, and nobody is there to give one.
+                    return;
                 }
             }
         }

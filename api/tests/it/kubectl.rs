@@ -1,0 +1,191 @@
+//! kubectl, every version that is found, against the API.
+//!
+//! Versions lie as `kubectl.1.27` and so on beside the program that `kubectl` on the path leads to; without
+//! any of them the one on the path is used, and without that these tests say loudly that they saw nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::client::DEADLINE;
+use crate::stack::Stack;
+
+fn on_path() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join("kubectl")).find(|file| file.is_file())
+}
+
+fn versions() -> Vec<PathBuf> {
+    let Some(found) = on_path() else { return Vec::new() };
+    let real = found.canonicalize().unwrap_or(found);
+    let mut versions: Vec<PathBuf> = real
+        .parent()
+        .and_then(|folder| folder.read_dir().ok())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("kubectl."))
+        })
+        .collect();
+    versions.sort();
+    if versions.is_empty() { vec![real] } else { versions }
+}
+
+/// One kubectl with a home of its own.
+struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    home: PathBuf,
+}
+
+impl Kubectl {
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(args)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", &self.home)
+            .env("KUBE_EDITOR", format!("sed -i s/nginx:2/nginx:3/"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    async fn try_run(&self, args: &[&str]) -> Output {
+        let mut command = self.command(args);
+        let run = tokio::task::spawn_blocking(move || command.output());
+        tokio::time::timeout(Duration::from_secs(60), run).await.expect("kubectl ends").unwrap().unwrap()
+    }
+
+    async fn run(&self, args: &[&str]) -> String {
+        let output = self.try_run(args).await;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} {args:?}: {errors}", self.program.display());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    async fn refused(&self, args: &[&str]) -> String {
+        let output = self.try_run(args).await;
+        assert!(!output.status.success(), "{} {args:?} succeeded", self.program.display());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+fn write(path: &Path, text: &str) -> String {
+    std::fs::write(path, text).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kubectl_works_with_our_kinds() {
+    let versions = versions();
+    if versions.is_empty() {
+        #[allow(clippy::print_stderr)]
+        {
+            eprintln!("\n*** NO kubectl WAS FOUND: NOTHING OF IT WAS TESTED ***\n");
+        }
+        return;
+    }
+    for program in versions {
+        let stack = Stack::with_namespaces().await;
+        let home = stack.folder().join("home");
+        std::fs::create_dir(&home).unwrap();
+        let kubectl = Kubectl { program, kubeconfig: stack.kubeconfig(), home };
+        tour(&stack, &kubectl).await;
+    }
+}
+
+async fn tour(stack: &Stack, kubectl: &Kubectl) {
+    let name = kubectl.program.display().to_string();
+    let says = |text: &str, part: &str| assert!(text.contains(part), "{name}: no {part:?} in {text}");
+    let first = write(
+        &stack.folder().join("web.yaml"),
+        "apiVersion: horchestra.io/v1\nkind: Application\nmetadata:\n  name: web\n  namespace: default\nspec:\n  image: nginx:1\n",
+    );
+    let second = write(
+        &stack.folder().join("web2.yaml"),
+        "apiVersion: horchestra.io/v1\nkind: Application\nmetadata:\n  name: web\n  namespace: default\nspec:\n  image: nginx:2\n",
+    );
+    let wrong = write(
+        &stack.folder().join("wrong.yaml"),
+        "apiVersion: horchestra.io/v1\nkind: Application\nmetadata:\n  name: wrong\n  namespace: default\nspec:\n  imgae: nginx:2\n",
+    );
+
+    says(&kubectl.run(&["version"]).await, "v1.32.0+horchestra-");
+    says(&kubectl.run(&["api-resources"]).await, "applications");
+    says(&kubectl.run(&["create", "-f", &first]).await, "application.horchestra.io/web created");
+    says(&kubectl.refused(&["create", "-f", &first]).await, "AlreadyExists");
+    says(&kubectl.refused(&["create", "-f", &wrong]).await, "imgae");
+    says(&kubectl.run(&["get", "app"]).await, "IMAGE");
+    says(&kubectl.run(&["get", "app", "web", "-o", "wide"]).await, "NODE");
+    says(&kubectl.run(&["get", "apps", "-A", "-o", "name"]).await, "application.horchestra.io/web");
+    says(&kubectl.run(&["get", "app", "web", "-o", "yaml"]).await, "image: nginx:1");
+    says(&kubectl.run(&["get", "nodes"]).await, "");
+    says(&kubectl.run(&["get", "ns"]).await, "team-a");
+    says(&kubectl.run(&["get", "pods"]).await, "web");
+    says(&kubectl.run(&["get", "app", "--show-labels", "--sort-by=.metadata.name"]).await, "web");
+
+    let apply = kubectl.run(&["apply", "-f", &second]).await;
+    says(&apply, "application.horchestra.io/web configured");
+    says(&kubectl.run(&["apply", "-f", &second]).await, "unchanged");
+    says(&kubectl.run(&["edit", "app", "web"]).await, "edited");
+    says(&kubectl.run(&["get", "app", "web", "-o", "jsonpath={.spec.image}"]).await, "nginx:3");
+    says(&kubectl.run(&["label", "app", "web", "env=prod"]).await, "labeled");
+    says(&kubectl.run(&["get", "app", "-l", "env=prod"]).await, "web");
+    says(&kubectl.run(&["annotate", "app", "web", "note=x"]).await, "annotate");
+    says(
+        &kubectl.run(&["patch", "app", "web", "--type=merge", "-p", r#"{"spec":{"image":"nginx:4"}}"#]).await,
+        "patched",
+    );
+    let operations = r#"[{"op":"replace","path":"/spec/image","value":"nginx:5"}]"#;
+    says(&kubectl.run(&["patch", "app", "web", "--type=json", "-p", operations]).await, "patched");
+    let strategic = kubectl.refused(&["patch", "app", "web", "-p", r#"{"spec":{"image":"x"}}"#]).await;
+    says(&strategic, "application/merge-patch+json");
+    says(&kubectl.run(&["explain", "app.spec"]).await, "image");
+    says(&kubectl.run(&["explain", "app.spec.lifecycle.restartPolicy"]).await, "restartPolicy");
+    let diff = kubectl.try_run(&["diff", "-f", &second]).await;
+    assert_eq!(diff.status.code(), Some(1), "{name}: {}", String::from_utf8_lossy(&diff.stderr));
+    says(&String::from_utf8_lossy(&diff.stdout), "+  image: nginx:2");
+
+    watch_and_wait(stack, kubectl).await;
+
+    for core in [["create", "namespace", "core"], ["create", "configmap", "core"]] {
+        let refused = kubectl.refused(&core).await;
+        assert!(!refused.is_empty(), "{name}");
+    }
+    says(&kubectl.run(&["delete", "app", "web"]).await, "deleted");
+    says(&kubectl.refused(&["get", "app", "web"]).await, "NotFound");
+    says(&kubectl.run(&["apply", "-f", &first, "--dry-run=server"]).await, "created (server dry run)");
+    says(&kubectl.refused(&["get", "app", "web"]).await, "NotFound");
+}
+
+/// `get -w` sees a change, and `wait` returns when the phase comes.
+async fn watch_and_wait(stack: &Stack, kubectl: &Kubectl) {
+    let client = stack.master();
+    let path = "/apis/horchestra.io/v1/namespaces/default/applications/web";
+    let output = stack.folder().join("watched");
+    let file = std::fs::File::create(&output).unwrap();
+    let mut watcher =
+        kubectl.command(&["get", "app", "-w", "--output-watch-events"]).stdout(file).spawn().unwrap();
+    let seen = || std::fs::read_to_string(&output).unwrap_or_default();
+    horchestra_testkit::eventually(DEADLINE, async || seen().contains("ADDED")).await;
+    client.merge(path, &json!({"spec": {"image": "nginx:6"}})).await;
+    horchestra_testkit::eventually(DEADLINE, async || {
+        seen().contains("MODIFIED") && seen().contains("nginx:6")
+    })
+    .await;
+    watcher.kill().unwrap();
+    watcher.wait().unwrap();
+
+    let mut waiting = kubectl
+        .command(&["wait", "app/web", "--for=jsonpath={.status.phase}=Running", "--timeout=30s"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    client.merge(&format!("{path}/status"), &json!({"status": {"phase": "Running"}})).await;
+    let ended = tokio::task::spawn_blocking(move || waiting.wait());
+    assert!(ended.await.unwrap().unwrap().success(), "{}", kubectl.program.display());
+}

@@ -1,0 +1,13 @@
+//! The API over real TLS connections, in process, on the in-memory store.
+
+mod authorization;
+mod bad_input;
+mod client;
+mod connections;
+mod crud;
+mod discovery;
+mod forms;
+mod kubectl;
+mod logs;
+mod stack;
+mod watches;
