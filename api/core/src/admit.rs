@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::decode::{self, DecodeError, Document};
 use crate::object::Object;
 use crate::registry::KindSpec;
-use crate::schema;
+use crate::schema::{self, Pruned};
 use crate::status::{Cause, Status};
 use crate::yaml;
 
@@ -52,6 +52,9 @@ impl FieldValidation {
         }
     }
 }
+
+/// Most warnings about unknown and duplicate members in one answer: each is a header.
+const MAX_WARNINGS: usize = 50;
 
 /// How a body is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,8 +116,8 @@ pub fn complete(
     if let Value::Object(map) = &mut value {
         (spec.defaults)(map);
     }
-    let unknown = schema::prune(schema, &mut value, stored.map(|object| &object.0));
-    let warnings = report(spec, validation, unknown, document.duplicates)?;
+    let pruned = schema::prune(schema, &mut value, stored.map(|object| &object.0));
+    let warnings = report(spec, validation, pruned, document.duplicates)?;
     schema::fill_defaults(schema, &mut value);
     schema::normalize(schema, &mut value);
 
@@ -158,12 +161,13 @@ fn stamp_type(spec: &KindSpec, object: &mut Object) -> Result<(), Status> {
 fn report(
     spec: &KindSpec,
     validation: FieldValidation,
-    unknown: Vec<schema::Unknown>,
+    pruned: Pruned,
     duplicates: Vec<String>,
 ) -> Result<Vec<String>, Status> {
     let mut warnings = Vec::new();
     let mut causes = Vec::new();
-    let found = unknown
+    let found = pruned
+        .unknown
         .into_iter()
         .map(|unknown| ("unknown", "FieldValueForbidden", unknown.path, unknown.lenient))
         .chain(duplicates.into_iter().map(|path| ("duplicate", "FieldValueDuplicate", path, false)));
@@ -176,6 +180,11 @@ fn report(
         }
     }
     if causes.is_empty() {
+        let unlisted = pruned.unlisted + warnings.len().saturating_sub(MAX_WARNINGS);
+        if unlisted > 0 && validation != FieldValidation::Ignore {
+            warnings.truncate(MAX_WARNINGS);
+            warnings.push(format!("{unlisted} more unknown or duplicate fields"));
+        }
         return Ok(warnings);
     }
     let listed: Vec<&str> = causes.iter().map(|cause| cause.message.as_str()).collect();

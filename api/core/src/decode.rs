@@ -16,6 +16,10 @@ use serde_json::{Map, Number, Value};
 use crate::object::Object;
 use crate::path::{Step, write_step};
 
+/// Most faults of one sort that are reported about one document. A hostile body could hold millions, and the
+/// answer should not be larger than the question.
+pub(crate) const MAX_FAULTS: usize = 500;
+
 /// Deepest nesting of a YAML document; JSON is bounded alike by its reader.
 pub(crate) const MAX_DEPTH: usize = 120;
 
@@ -125,12 +129,18 @@ impl Sink {
 
     pub(crate) fn look_at(&mut self, text: &str) {
         if text.contains('\0') {
-            self.faults.push((Fault::Nul, Vec::new()));
+            self.push(Fault::Nul);
         }
     }
 
     pub(crate) fn duplicate(&mut self) {
-        self.faults.push((Fault::Duplicate, Vec::new()));
+        self.push(Fault::Duplicate);
+    }
+
+    fn push(&mut self, fault: Fault) {
+        if self.faults.len() < MAX_FAULTS {
+            self.faults.push((fault, Vec::new()));
+        }
     }
 
     pub(crate) fn finish(self) -> Findings {
@@ -250,6 +260,15 @@ mod tests {
         .unwrap();
         assert_eq!(document.duplicates, ["a", "spec.x.y", "spec.list[1].k", "metadata.labels.l"]);
         assert_eq!(document.object.get("a"), Some(&json!(2)));
+    }
+
+    #[test]
+    fn a_body_full_of_faults_is_answered_briefly() {
+        let body = format!("{{{}\"z\":1}}", "\"a\":1,\"b\":\"\\u0000\",".repeat(100_000));
+        let document = json(body.as_bytes()).unwrap();
+        assert!(document.duplicates.len() + document.nul.len() <= MAX_FAULTS);
+        let body: String = (0..50_000).map(|n| format!("\"k{n}\":1,\"k{n}\":1,")).collect();
+        assert_eq!(json(format!("{{{body}\"z\":1}}").as_bytes()).unwrap().duplicates.len(), MAX_FAULTS);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub const SYSTEM_FINALIZER_PREFIX: &str = "horchestra.io/";
 /// Annotation in which `kubectl apply` keeps what it last applied.
 pub const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// Each warning is a header of the answer.
+const MAX_WARNINGS: usize = 20;
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// Whether only the server may set or remove the finalizer.
@@ -47,6 +49,11 @@ pub fn warnings(object: &Object) -> Vec<String> {
         ));
     }
     owner_warnings(object, &mut warnings);
+    if warnings.len() > MAX_WARNINGS {
+        let unlisted = warnings.len() - MAX_WARNINGS;
+        warnings.truncate(MAX_WARNINGS);
+        warnings.push(format!("metadata: {unlisted} more warnings"));
+    }
     warnings
 }
 

@@ -71,6 +71,11 @@ impl Cause {
         Cause::new("FieldValueRequired", field, "Required value")
     }
 
+    /// A list with more items than it may have.
+    pub fn too_many(field: impl Into<String>, got: usize, most: usize) -> Cause {
+        Cause::new("FieldValueTooMany", field, format!("Too many: {got}: must have at most {most} items"))
+    }
+
     /// `shown` is how the bad value may be shown to the reader (`null` where it must not be echoed).
     pub fn invalid(field: impl Into<String>, shown: &str, why: impl std::fmt::Display) -> Cause {
         Cause::new("FieldValueInvalid", field, format!("Invalid value: {shown}: {why}"))

@@ -163,6 +163,39 @@ fn a_verdict_on_a_node_that_never_reported_is_a_whole_status() {
 }
 
 #[test]
+fn lists_are_bounded() {
+    let mounts: Vec<Value> =
+        (0..65).map(|n| json!({"mountPath": format!("/v{n}"), "volume": {"type": "tmpfs"}})).collect();
+    assert_eq!(causes(json!({"image": "x", "volumes": mounts})), one("spec.volumes", "FieldValueTooMany"));
+    assert!(admit(Kind::Application, application(json!({"image": "x", "volumes": &mounts[..64]}))).is_ok());
+    let env: Vec<Value> = (0..257).map(|n| json!({"name": format!("V{n}")})).collect();
+    assert_eq!(causes(json!({"image": "x", "env": env})), one("spec.env", "FieldValueTooMany"));
+    assert!(admit(Kind::Application, application(json!({"image": "x", "env": &env[..256]}))).is_ok());
+}
+
+#[test]
+fn a_hostile_body_is_answered_briefly() {
+    let wrong = vec![json!(1); 100_000];
+    let status = admit(Kind::Application, application(json!({"image": "x", "ports": wrong}))).unwrap_err();
+    assert_eq!((status.code(), status.details.causes.len()), (422, 501));
+    let unknown = vec![json!({"port": 1, "x": 1}); 100_000];
+    let body = application(json!({"image": "x", "ports": unknown}));
+    let status = admit(Kind::Application, body.clone()).unwrap_err();
+    assert_eq!((status.code(), status.details.causes.len()), (400, 500));
+    let warned = admit_as(Kind::Application, &body.to_string(), FieldValidation::Warn).unwrap();
+    assert_eq!(warned.warnings.len(), 51);
+    assert_eq!(warned.warnings[50], "99950 more unknown or duplicate fields");
+    assert_eq!(warned.object.at(&["spec", "ports"]).unwrap()[99_999], json!({"port": 1}));
+
+    let spec = registry::spec(Kind::Application).unwrap();
+    let stored = vec![json!({"port": 1, "y": 1}); 100_000];
+    let stored = Object::from_value(application(json!({"image": "x", "ports": stored}))).unwrap();
+    let document = decode(spec, Media::Json, body.to_string().as_bytes()).unwrap();
+    let status = complete(spec, document, Some(&stored), FieldValidation::Strict).unwrap_err();
+    assert_eq!(status.code(), 400);
+}
+
+#[test]
 fn values_are_never_shown() {
     let spec = json!({"image": 42, "env": [{"name": "A", "value": {"secret": "hunter2"}}], "serviceName": "hunter2".repeat(40)});
     let status = admit(Kind::Application, application(spec)).unwrap_err();

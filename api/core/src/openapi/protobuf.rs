@@ -202,6 +202,7 @@ fn schema(out: &mut Message, value: &Value) {
     out.double(9, &value["minimum"]);
     out.integer(11, &value["maxLength"]);
     out.integer(12, &value["minLength"]);
+    out.integer(14, &value["maxItems"]);
     out.texts(19, &value["required"]);
     for permitted in items(&value["enum"]) {
         out.any(20, permitted);

@@ -65,9 +65,12 @@ fn write(schema: &Schema, form: Form) -> Value {
             put("type", json!("object"));
             put("additionalProperties", write(values, form));
         }
-        Shape::Array { items, list } => {
+        Shape::Array { items, max_items, list } => {
             put("type", json!("array"));
             put("items", write(items, form));
+            if let Some(most) = max_items {
+                put("maxItems", json!(most));
+            }
             match list {
                 ListType::Atomic => put("x-kubernetes-list-type", json!("atomic")),
                 ListType::Set => put("x-kubernetes-list-type", json!("set")),

@@ -4,18 +4,22 @@ use base64::Engine as _;
 use serde_json::Value;
 
 use super::{ObjectShape, Schema, Shape, StringCheck, StringShape};
-use crate::decode::type_name;
+use crate::decode::{MAX_FAULTS, type_name};
 use crate::path::Path;
 use crate::quantity::{Quantity, literal_out_of_range};
 use crate::status::Cause;
 use crate::time::Time;
 
-/// Every violation, in the order of the document. Values are never shown (they may be secret) except where
+/// Every violation (up to a limit), in the order of the document. Values are never shown (they may be secret) except where
 /// only certain values are permitted. A value of the wrong type is not looked into any further. Unknown
 /// members are not judged here.
 pub fn check(schema: &Schema, value: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     walk(schema, value, &Path::ROOT, &mut causes);
+    if causes.len() > MAX_FAULTS {
+        causes.truncate(MAX_FAULTS);
+        causes.push(invalid(&Path::ROOT, "there are more violations than can be listed".to_owned()));
+    }
     causes
 }
 
@@ -28,6 +32,9 @@ fn wrong_type(path: &Path<'_>, value: &Value, want: &str) -> Cause {
 }
 
 fn walk(schema: &Schema, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
+    if causes.len() > MAX_FAULTS {
+        return;
+    }
     match (&schema.shape, value) {
         (Shape::Anything, _)
         | (Shape::FreeForm, Value::Object(_))
@@ -51,7 +58,11 @@ fn walk(schema: &Schema, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>
                 walk(values, member, &path.member(name), causes);
             }
         }
-        (Shape::Array { items, .. }, Value::Array(list)) => {
+        (Shape::Array { items, max_items, .. }, Value::Array(list)) => {
+            if let Some(most) = max_items.filter(|most| list.len() > *most) {
+                causes.push(Cause::too_many(path.to_string(), list.len(), most));
+                return;
+            }
             for (index, item) in list.iter().enumerate() {
                 walk(items, item, &path.index(index), causes);
             }

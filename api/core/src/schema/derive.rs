@@ -96,6 +96,7 @@ fn shape(map: &Map<String, Value>) -> Shape {
         "object" => object_shape(map),
         "array" => Shape::Array {
             items: Box::new(map.get("items").map(convert).unwrap_or_default()),
+            max_items: map.get("maxItems").and_then(Value::as_u64).and_then(|most| most.try_into().ok()),
             list: list_type(map),
         },
         "string" => Shape::String(string_shape(map)),

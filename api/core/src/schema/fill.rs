@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::{ObjectShape, Schema, Shape, StringCheck};
+use crate::decode::MAX_FAULTS;
 use crate::path::Path;
 use crate::quantity::Quantity;
 use crate::time::Time;
@@ -95,65 +96,129 @@ pub struct Unknown {
     pub lenient: bool,
 }
 
+/// Unknown members that were taken out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// The first of them, up to a limit.
+    pub unknown: Vec<Unknown>,
+    /// How many more there were.
+    pub unlisted: usize,
+}
+
 /// Takes unknown members out and lists them. A member that the stored object has at the same place with the
 /// same value stays and is not listed: it was written by somebody who knew it. List items are compared with
-/// every stored item of the list, since positions move.
-pub fn prune(schema: &Schema, value: &mut Value, stored: Option<&Map<String, Value>>) -> Vec<Unknown> {
-    let mut unknown = Vec::new();
+/// every stored item of the list, since positions move (up to a limit, beyond which members are unknown).
+pub fn prune(schema: &Schema, value: &mut Value, stored: Option<&Map<String, Value>>) -> Pruned {
+    let mut pruner = Pruner { pruned: Pruned::default(), comparisons: MAX_COMPARISONS };
     if let (Shape::Object(shape), Value::Object(map)) = (&schema.shape, value) {
-        let stored: Vec<_> = stored.into_iter().collect();
-        walk_object(shape, map, &stored, &Path::ROOT, &mut unknown);
+        let stored = Stored { value: Candidates::Root(stored) };
+        pruner.object(shape, map, &stored, &Path::ROOT);
     }
-    unknown
+    pruner.pruned
 }
 
-fn walk(schema: &Schema, value: &mut Value, stored: &[&Value], path: &Path<'_>, unknown: &mut Vec<Unknown>) {
-    match (&schema.shape, value) {
-        (Shape::Object(shape), Value::Object(map)) => {
-            let stored: Vec<_> = stored.iter().filter_map(|stored| stored.as_object()).collect();
-            walk_object(shape, map, &stored, path, unknown);
+/// Most stored values that one document is compared with.
+const MAX_COMPARISONS: usize = 1_000_000;
+
+/// What the stored object has at the place that is looked at: a chain on the stack, followed only when there
+/// is an unknown member, which is seldom.
+struct Stored<'a> {
+    value: Candidates<'a>,
+}
+
+enum Candidates<'a> {
+    Root(Option<&'a Map<String, Value>>),
+    Member(&'a Stored<'a>, &'a str),
+    Items(&'a Stored<'a>),
+}
+
+impl Stored<'_> {
+    /// Calls `visit` with every stored object at this place, until it answers true.
+    fn any(&self, visit: &mut dyn FnMut(&Map<String, Value>) -> bool) -> bool {
+        match &self.value {
+            Candidates::Root(map) => map.is_some_and(visit),
+            _ => self.any_value(&mut |value| value.as_object().is_some_and(&mut *visit)),
         }
-        // Most maps hold texts: nothing to look into.
-        (Shape::Map(values), Value::Object(map)) if values.has_members() => {
-            let stored: Vec<_> = stored.iter().filter_map(|stored| stored.as_object()).collect();
-            for (name, member) in map {
-                walk(values, member, &below(&stored, name), &path.member(name), unknown);
+    }
+
+    fn any_value(&self, visit: &mut dyn FnMut(&Value) -> bool) -> bool {
+        match &self.value {
+            Candidates::Root(_) => false,
+            Candidates::Member(parent, name) => {
+                parent.any(&mut |map| map.get(*name).is_some_and(&mut *visit))
+            }
+            Candidates::Items(parent) => parent
+                .any_value(&mut |value| value.as_array().is_some_and(|list| list.iter().any(&mut *visit))),
+        }
+    }
+}
+
+struct Pruner {
+    pruned: Pruned,
+    comparisons: usize,
+}
+
+impl Pruner {
+    fn walk(&mut self, schema: &Schema, value: &mut Value, stored: &Stored<'_>, path: &Path<'_>) {
+        match (&schema.shape, value) {
+            (Shape::Object(shape), Value::Object(map)) => self.object(shape, map, stored, path),
+            // Most maps hold texts: nothing to look into.
+            (Shape::Map(values), Value::Object(map)) if values.has_members() => {
+                for (name, member) in map {
+                    let below = Stored { value: Candidates::Member(stored, name) };
+                    self.walk(values, member, &below, &path.member(name));
+                }
+            }
+            (Shape::Array { items, .. }, Value::Array(list)) if items.has_members() => {
+                let below = Stored { value: Candidates::Items(stored) };
+                for (index, item) in list.iter_mut().enumerate() {
+                    self.walk(items, item, &below, &path.index(index));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn object(
+        &mut self,
+        shape: &ObjectShape,
+        map: &mut Map<String, Value>,
+        stored: &Stored<'_>,
+        path: &Path<'_>,
+    ) {
+        map.retain(|name, member| {
+            let known = shape.property(name).is_some() || self.is_stored(name, member, stored);
+            if !known {
+                self.report(path.member(name), shape.lenient);
+            }
+            known
+        });
+        for property in shape.properties.iter().filter(|property| property.schema.has_members()) {
+            if let Some(member) = map.get_mut(&property.name) {
+                let below = Stored { value: Candidates::Member(stored, &property.name) };
+                self.walk(&property.schema, member, &below, &path.member(&property.name));
             }
         }
-        (Shape::Array { items, .. }, Value::Array(list)) if items.has_members() => {
-            let candidates: Vec<&Value> =
-                stored.iter().filter_map(|stored| stored.as_array()).flatten().collect();
-            for (index, item) in list.iter_mut().enumerate() {
-                walk(items, item, &candidates, &path.index(index), unknown);
+    }
+
+    fn is_stored(&mut self, name: &str, member: &Value, stored: &Stored<'_>) -> bool {
+        let mut found = false;
+        stored.any(&mut |map| {
+            if self.comparisons == 0 {
+                return true;
             }
-        }
-        _ => {}
+            self.comparisons -= 1;
+            found = map.get(name) == Some(member);
+            found
+        });
+        found
     }
-}
 
-fn walk_object(
-    shape: &ObjectShape,
-    map: &mut Map<String, Value>,
-    stored: &[&Map<String, Value>],
-    path: &Path<'_>,
-    unknown: &mut Vec<Unknown>,
-) {
-    map.retain(|name, member| {
-        let known =
-            shape.property(name).is_some() || stored.iter().any(|stored| stored.get(name) == Some(&*member));
-        if !known {
-            unknown.push(Unknown { path: path.member(name).to_string(), lenient: shape.lenient });
-        }
-        known
-    });
-    for property in shape.properties.iter().filter(|property| property.schema.has_members()) {
-        if let Some(member) = map.get_mut(&property.name) {
-            let place = path.member(&property.name);
-            walk(&property.schema, member, &below(stored, &property.name), &place, unknown);
+    fn report(&mut self, path: Path<'_>, lenient: bool) {
+        if self.pruned.unknown.len() < MAX_FAULTS {
+            self.pruned.unknown.push(Unknown { path: path.to_string(), lenient });
+        } else {
+            self.pruned.unlisted += 1;
         }
     }
-}
-
-fn below<'v>(stored: &[&'v Map<String, Value>], name: &str) -> Vec<&'v Value> {
-    stored.iter().filter_map(|stored| stored.get(name)).collect()
 }

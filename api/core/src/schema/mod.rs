@@ -15,7 +15,7 @@ use serde_json::Value;
 
 pub use check::check;
 pub use derive::derive;
-pub use fill::{Unknown, drop_nulls, fill_defaults, normalize, prune};
+pub use fill::{Pruned, Unknown, drop_nulls, fill_defaults, normalize, prune};
 
 /// What a value may be.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,6 +39,7 @@ pub enum Shape {
     Map(Box<Schema>),
     Array {
         items: Box<Schema>,
+        max_items: Option<usize>,
         /// How several writers share the list.
         list: ListType,
     },

@@ -63,7 +63,7 @@ pub struct ApplicationSpec {
     pub args: Vec<String>,
     /// Environment variables, after those of the image and in this order. At most 256.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = MAX_ENV), extend("x-kubernetes-list-type" = "atomic"))]
     pub env: Vec<EnvVar>,
     /// Ports that the workload listens on: a declaration for the service catalog, without effect on the
     /// node.
@@ -95,7 +95,7 @@ pub struct ApplicationSpec {
     pub security_context: Option<SecurityContext>,
     /// What is mounted into the workload's file system. At most 64.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = MAX_VOLUMES), extend("x-kubernetes-list-type" = "atomic"))]
     pub volumes: Vec<VolumeMount>,
     /// Anything the author wants to keep with the workload. The control plane does not look at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
