@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn a_body_full_of_faults_is_answered_briefly() {
-        let body = format!("{{{}\"z\":1}}", "\"a\":1,\"b\":\"\\u0000\",".repeat(100_000));
+        let body = format!("{{{}\"z\":1}}", "\"a\":1,\"b\":\"\\u0000\",".repeat(10_000));
         let document = json(body.as_bytes()).unwrap();
         assert!(document.duplicates.len() + document.nul.len() <= MAX_FAULTS);
-        let body: String = (0..50_000).map(|n| format!("\"k{n}\":1,\"k{n}\":1,")).collect();
+        let body: String = (0..5_000).map(|n| format!("\"k{n}\":1,\"k{n}\":1,")).collect();
         assert_eq!(json(format!("{{{body}\"z\":1}}").as_bytes()).unwrap().duplicates.len(), MAX_FAULTS);
     }
 

@@ -3,6 +3,11 @@
 //!
 //! Nothing in here knows about tokio, SQL or HTTP. Everything that the API, the loops and the node gate
 //! must agree on lives here, so that a rule of the API has one place.
+//!
+//! Where to look: a write goes through [`admit`] (which uses [`decode`] or [`yaml`], then [`schema`]), after
+//! [`patch`] if it is one, with [`names`] and [`metadata`] beside it. A read uses [`selector`], [`table`] and
+//! [`alias`]. What is served follows from [`registry`], down to [`discovery`] and [`openapi`]; the kinds
+//! themselves are in [`kinds`].
 
 pub mod admit;
 pub mod alias;

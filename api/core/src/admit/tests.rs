@@ -175,20 +175,20 @@ fn lists_are_bounded() {
 
 #[test]
 fn a_hostile_body_is_answered_briefly() {
-    let wrong = vec![json!(1); 100_000];
+    let wrong = vec![json!(1); 10_000];
     let status = admit(Kind::Application, application(json!({"image": "x", "ports": wrong}))).unwrap_err();
     assert_eq!((status.code(), status.details.causes.len()), (422, 501));
-    let unknown = vec![json!({"port": 1, "x": 1}); 100_000];
+    let unknown = vec![json!({"port": 1, "x": 1}); 10_000];
     let body = application(json!({"image": "x", "ports": unknown}));
     let status = admit(Kind::Application, body.clone()).unwrap_err();
     assert_eq!((status.code(), status.details.causes.len()), (400, 500));
     let warned = admit_as(Kind::Application, &body.to_string(), FieldValidation::Warn).unwrap();
     assert_eq!(warned.warnings.len(), 51);
-    assert_eq!(warned.warnings[50], "99950 more unknown or duplicate fields");
-    assert_eq!(warned.object.at(&["spec", "ports"]).unwrap()[99_999], json!({"port": 1}));
+    assert_eq!(warned.warnings[50], "9950 more unknown or duplicate fields");
+    assert_eq!(warned.object.at(&["spec", "ports"]).unwrap()[9_999], json!({"port": 1}));
 
     let spec = registry::spec(Kind::Application).unwrap();
-    let stored = vec![json!({"port": 1, "y": 1}); 100_000];
+    let stored = vec![json!({"port": 1, "y": 1}); 10_000];
     let stored = Object::from_value(application(json!({"image": "x", "ports": stored}))).unwrap();
     let document = decode(spec, Media::Json, body.to_string().as_bytes()).unwrap();
     let status = complete(spec, document, Some(&stored), FieldValidation::Strict).unwrap_err();

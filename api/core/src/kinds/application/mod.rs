@@ -1,8 +1,8 @@
 //! Application: one process on one node.
 
 mod columns;
+mod entry;
 mod placement;
-mod rules;
 mod validate;
 mod volumes;
 
@@ -352,4 +352,4 @@ pub fn over(used: &Quantity, capacity: &Quantity, zero_unconstrained: bool) -> b
     if capacity.is_zero() { !zero_unconstrained && !used.is_zero() } else { used > capacity }
 }
 
-pub(crate) use rules::SPEC;
+pub(crate) use entry::SPEC;
