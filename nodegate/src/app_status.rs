@@ -6,9 +6,6 @@
 //! the node cannot have seen a generation that does not exist yet, and within a session it does not go back
 //! to an earlier one; a retry count never goes down within a generation. The end of a workload is believed
 //! only of an object that is being deleted and that the node was told to end.
-//!
-//! A job that "failed" without an exit code, a finish time or a single attempt is what an agent reports
-//! that cannot see its workloads; storing it would finish the job for good. It is dropped.
 
 use horchestra_core::kinds::application::Application;
 use horchestra_proto::node::v1::AppStatus;
@@ -16,7 +13,6 @@ use horchestra_service::ApplicationReport;
 use horchestra_store::Entry;
 use jiff::Timestamp;
 
-use crate::session::pass::without_evidence;
 use crate::session::sent::SentAs;
 
 /// Longest message that is kept, in bytes.
@@ -44,8 +40,6 @@ pub enum Why {
     NotDeleting,
     /// The phase is not one that means anything here.
     UnknownPhase,
-    /// A failure without a trace of a run.
-    NoEvidence,
     /// The stored object cannot be read.
     Unreadable,
 }
@@ -62,7 +56,6 @@ impl Why {
             Why::NotPinnedHere => "not_pinned_here",
             Why::NotDeleting => "not_deleting",
             Why::UnknownPhase => "unknown_phase",
-            Why::NoEvidence => "no_evidence",
             Why::Unreadable => "unreadable",
         }
     }
@@ -90,9 +83,6 @@ pub fn judge(node: &str, entry: &Entry, sent: Option<SentAs>, report: &AppStatus
     let ending = matches!(report.phase.as_str(), "Terminating" | "Terminated");
     if ending && !(entry.deleting && sent.deleting) {
         return Verdict::Drop(Why::NotDeleting);
-    }
-    if report.phase == "Failed" && application.is_job() && without_evidence(report) {
-        return Verdict::Drop(Why::NoEvidence);
     }
     let observed = report.observed_generation.max(sent.highest_observed).clamp(0, entry.generation);
     let stored = &application.status;

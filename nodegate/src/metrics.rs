@@ -72,6 +72,11 @@ impl GateMetrics {
         self.reports_dropped.get_or_create(&Why { why }).inc();
     }
 
+    /// How many reports were dropped for this reason.
+    pub fn reports_dropped_for(&self, why: &'static str) -> u64 {
+        self.reports_dropped.get_or_create(&Why { why }).get()
+    }
+
     pub fn wrote(&self, changed: bool) {
         if changed {
             self.reports_written.inc()

@@ -82,7 +82,7 @@ fn name(report: &AppStatus) -> AppName {
 }
 
 /// Nothing in the report shows that the node saw anything of the workload.
-pub fn looks_gone(report: &AppStatus) -> bool {
+fn looks_gone(report: &AppStatus) -> bool {
     match report.phase.as_str() {
         "Terminated" => true,
         "Failed" => without_evidence(report),
@@ -91,7 +91,7 @@ pub fn looks_gone(report: &AppStatus) -> bool {
 }
 
 /// No finish time, no attempts, exit code 0: what an agent reports of a workload that it cannot see.
-pub fn without_evidence(report: &AppStatus) -> bool {
+fn without_evidence(report: &AppStatus) -> bool {
     report.finished_at_unix_nano == 0 && report.attempts == 0 && report.exit_code == 0
 }
 

@@ -1,0 +1,11 @@
+//! Gateways over the in-memory store, with real TLS and nodes that do what the test says.
+
+mod deletion;
+mod desired;
+mod gateways;
+mod logs;
+mod registration;
+mod reports;
+mod sessions;
+mod transport;
+mod world;

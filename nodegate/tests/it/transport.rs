@@ -1,0 +1,140 @@
+//! Who is let in, and what else may arrive at the port.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use horchestra_agent::identity::Identity;
+use horchestra_agent::scripted::ScriptedNode;
+use horchestra_auth::pki::{Authority, Lifetime};
+use horchestra_proto::node::v1::NodeStatus;
+use horchestra_proto::node::v1::node_message::Body;
+use horchestra_testkit::eventually;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::Code;
+
+use crate::world::{SOON, TestGateway, World};
+
+async fn outcome(gateway: &TestGateway, identity: &Identity) -> Option<Code> {
+    let mut node = ScriptedNode::connect(&gateway.controller(), identity).await.unwrap();
+    node.ended(SOON).await.unwrap().map(|status| status.code())
+}
+
+#[tokio::test]
+async fn only_the_holder_of_a_nodes_certificate_gets_a_session() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    const NODES: &str = "system:nodes";
+    for (name, groups, code) in [
+        ("operator", ["dev"].as_slice(), Code::PermissionDenied),
+        ("operator", &["system:masters"], Code::PermissionDenied),
+        ("horchestra-nodegate", &["system:controllers"], Code::PermissionDenied),
+        ("", &[NODES], Code::Unauthenticated),
+        ("N1", &[NODES], Code::Unauthenticated),
+        ("n1/x", &[NODES], Code::Unauthenticated),
+        ("../n1", &[NODES], Code::Unauthenticated),
+        ("n1.", &[NODES], Code::Unauthenticated),
+    ] {
+        let identity = world.identity_of(name, groups);
+        assert_eq!(outcome(&gateway, &identity).await, Some(code), "{name:?} of {groups:?}");
+    }
+    let anonymous = Identity::anonymous(world.authority.pem().certificate.as_bytes()).unwrap();
+    assert_eq!(outcome(&gateway, &anonymous).await, Some(Code::Unauthenticated));
+    for (name, groups) in
+        [("10.0.0.2", [NODES].as_slice()), ("n1.rack.example", &[NODES]), ("n2", &["dev", NODES])]
+    {
+        let identity = world.identity_of(name, groups);
+        let node = ScriptedNode::connect(&gateway.controller(), &identity).await.unwrap();
+        gateway.wait_for_session(name).await;
+        assert!(node.is_open());
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_foreign_authority_ends_the_handshake() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let foreign = Authority::generate().unwrap().node("n1", Lifetime::CLIENT).unwrap();
+    let ca = &world.authority.pem().certificate;
+    let identity =
+        Identity::from_pem(foreign.certificate.as_bytes(), foreign.key.as_bytes(), ca.as_bytes()).unwrap();
+    // The client learns of it with its first read, which may be after its side of the handshake.
+    if let Ok(mut node) = ScriptedNode::connect(&gateway.controller(), &identity).await {
+        let status = node.ended(SOON).await.unwrap().unwrap();
+        assert!(!matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied), "{status}");
+    }
+    eventually(SOON, async || gateway.gateway.gate.metrics.handshakes_failed.get() > 0).await;
+    assert!(!gateway.has_session("n1"));
+}
+
+#[tokio::test]
+async fn a_stream_does_not_outlive_its_certificate() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let short = world.authority.node("n1", Lifetime::of(Duration::from_secs(3)).unwrap()).unwrap();
+    let ca = &world.authority.pem().certificate;
+    let identity =
+        Identity::from_pem(short.certificate.as_bytes(), short.key.as_bytes(), ca.as_bytes()).unwrap();
+    let mut node = ScriptedNode::connect(&gateway.controller(), &identity).await.unwrap();
+    gateway.wait_for_session("n1").await;
+    let status = node.ended(SOON).await.unwrap().unwrap();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+}
+
+#[tokio::test]
+async fn a_message_over_the_limit_ends_its_own_stream_only() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let bystander = world.join(&gateway, "n2").await;
+    let mut node = world.join(&gateway, "n1").await;
+    let status = |size: usize| Body::Status(NodeStatus { node: vec![b' '; size].into() });
+    node.send(status(3_900 << 10)).await.unwrap();
+    node.heartbeat().await.unwrap();
+    eventually(SOON, async || !world.node("n1").await.is_null()).await;
+    node.send(status(4_200 << 10)).await.unwrap();
+    let end = node.ended(SOON).await.unwrap().unwrap();
+    assert_eq!(end.code(), Code::ResourceExhausted, "{end}");
+    assert!(bystander.is_open());
+}
+
+/// Talks HTTP/1.1 to the gateway and returns all that comes back.
+async fn http1(world: &World, gateway: &TestGateway, offers: &[&[u8]]) -> String {
+    let mut roots = RootCertStore::empty();
+    let pem = &world.authority.pem().certificate;
+    roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = offers.iter().map(|offer| offer.to_vec()).collect();
+    let tcp = TcpStream::connect(gateway.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap();
+    tls.write_all(b"GET /apis HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    // The connection may be closed without a TLS goodbye.
+    let _ = tls.read_to_end(&mut answer).await;
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn clients_of_the_api_are_told_that_it_is_elsewhere() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    for offers in [[].as_slice(), &[b"http/1.1".as_slice()]] {
+        let answer = http1(&world, &gateway, offers).await;
+        assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+        assert!(answer.contains("content-type: text/plain"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_no_grpc_call_is_misdirected() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let connection = crate::logs::h2(&world, gateway.address, None).await;
+    let request = http::Request::get("https://localhost/apis").body(tonic::body::Body::empty()).unwrap();
+    let response = connection.clone().send(request).await;
+    assert_eq!(response.status(), http::StatusCode::MISDIRECTED_REQUEST);
+}

@@ -1,0 +1,298 @@
+//! What the tests stand on: a database, an operator, gateways and nodes.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use horchestra_agent::controller::Controller;
+use horchestra_agent::identity::Identity as NodeIdentity;
+use horchestra_agent::mint::NodeIssuer;
+use horchestra_agent::scripted::ScriptedNode;
+use horchestra_auth::identity::{Credential, Identity};
+use horchestra_auth::pki::{Authority, HostName, Issued, Lifetime};
+use horchestra_core::Object;
+use horchestra_core::kind::{Key, Kind};
+use horchestra_nodegate::run::{Gateway, GatewayTls};
+use horchestra_nodegate::settings::Settings;
+use horchestra_proto::node::v1::{AppStatus, DesiredState, NodeUsage, node_message};
+use horchestra_runtime::tls::KeyPairFiles;
+use horchestra_runtime::{Metrics, Tasks};
+use horchestra_service::{
+    At, Body, Caller, DeleteOptions, Part, Patch, PatchType, RequestContext, Service, ServiceConfig,
+    WriteOptions,
+};
+use horchestra_store::{MemoryBackend, MemoryDatabase, Store, StoreOptions};
+use horchestra_testkit::{TempDir, eventually};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// Long enough for anything that is going to happen.
+pub const SOON: Duration = Duration::from_secs(20);
+/// Long enough to believe that something is not going to happen.
+pub const A_WHILE: Duration = Duration::from_millis(600);
+
+pub const NAMESPACE: &str = "team";
+
+/// A database, its operator, and the authority that everybody believes.
+pub struct World {
+    pub database: MemoryDatabase,
+    pub operator: Service,
+    pub authority: Authority,
+    issuer: NodeIssuer,
+    folder: TempDir,
+}
+
+impl World {
+    /// With an empty namespace in it.
+    pub async fn new() -> World {
+        let _ = horchestra_runtime::crypto::install();
+        let database = MemoryDatabase::new();
+        let store = Store::open(database.connect(), StoreOptions::default());
+        store.ready().await;
+        let operator = Service::new(store, ServiceConfig::default());
+        let authority = Authority::generate().unwrap();
+        let pem = authority.pem().clone();
+        let issuer = NodeIssuer::from_pem(&pem.certificate, &pem.key, &pem.certificate).unwrap();
+        let folder = TempDir::new().unwrap();
+        let world = World { database, operator, authority, issuer, folder };
+        world.create(Kind::Namespace, "", json!({"metadata": {"name": NAMESPACE}})).await;
+        world
+    }
+
+    // ---- the operator ---------------------------------------------------------------------------------
+
+    pub fn who(&self) -> RequestContext {
+        let credential =
+            Credential::Certificate { fingerprint: String::new(), not_after: jiff::Timestamp::MAX };
+        let groups = vec!["system:masters".to_owned(), "system:authenticated".to_owned()];
+        RequestContext::new(Caller::Http(Arc::new(Identity {
+            name: "operator".to_owned(),
+            groups,
+            credential,
+        })))
+    }
+
+    pub async fn create(&self, kind: Kind, namespace: &str, object: Value) -> Value {
+        let object = Object::from_value(object).unwrap();
+        let written = self
+            .operator
+            .create(&self.who(), kind, namespace, Body::Object(object), &WriteOptions::default())
+            .await
+            .unwrap_or_else(|status| panic!("{}", status.message));
+        written.entry.object().unwrap().into_value()
+    }
+
+    /// A Node that an operator made, hence admitted.
+    pub async fn create_node(&self, name: &str) -> Value {
+        self.create(Kind::Node, "", json!({"metadata": {"name": name}, "spec": {}})).await
+    }
+
+    /// An Application pinned to `node`; `spec` is laid over the minimum.
+    pub async fn create_app(&self, name: &str, node: &str, spec: Value) -> Value {
+        let mut full = json!({"image": "registry.example/app:1", "placement": {"nodeName": node}});
+        for (member, value) in spec.as_object().unwrap() {
+            full[member] = value.clone();
+        }
+        self.create(Kind::Application, NAMESPACE, json!({"metadata": {"name": name}, "spec": full})).await
+    }
+
+    pub async fn merge(&self, key: &Key, patch: Value) -> Value {
+        let patch = Patch { kind: PatchType::Merge, document: patch.to_string().into() };
+        let options = WriteOptions::default();
+        let written = self.operator.patch(&self.who(), key, Part::Main, patch, &options).await;
+        written.unwrap_or_else(|status| panic!("{}", status.message)).entry.object().unwrap().into_value()
+    }
+
+    pub async fn delete(&self, key: &Key) -> bool {
+        let deleted = self.operator.delete(&self.who(), key, &DeleteOptions::default()).await;
+        deleted.unwrap_or_else(|status| panic!("{}", status.message)).erased
+    }
+
+    pub async fn uncordon(&self, node: &str) {
+        self.operator.cordon(&self.who(), node, false).await.unwrap();
+    }
+
+    /// As the database has it now; `Null` when it does not exist.
+    pub async fn get(&self, key: &Key) -> Value {
+        match self.operator.get(key, At::Fresh).await {
+            Ok(entry) => entry.object().unwrap().into_value(),
+            Err(status) if status.code() == 404 => Value::Null,
+            Err(status) => panic!("{}", status.message),
+        }
+    }
+
+    pub async fn app(&self, name: &str) -> Value {
+        self.get(&app_key(name)).await
+    }
+
+    pub async fn node(&self, name: &str) -> Value {
+        self.get(&Key::cluster(Kind::Node, name)).await
+    }
+
+    /// The revision of the newest change of all.
+    pub async fn revision(&self) -> i64 {
+        self.operator.store().fresh().await.unwrap().revision()
+    }
+
+    // ---- gateways -------------------------------------------------------------------------------------
+
+    /// A gateway with short times.
+    pub async fn gateway(&self) -> TestGateway {
+        self.gateway_with(|_| ()).await
+    }
+
+    pub async fn gateway_with(&self, adjust: impl FnOnce(&mut Settings)) -> TestGateway {
+        let millis = Duration::from_millis;
+        let nodes = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let internal = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, internal_address) = (nodes.local_addr().unwrap(), internal.local_addr().unwrap());
+        let mut settings = Settings {
+            internal_address: internal_address.to_string(),
+            term: millis(3000),
+            renew_every: millis(150),
+            margin: millis(500),
+            touch_every: millis(100),
+            beat_every: millis(50),
+            resend_every: None,
+            pass_quiet: millis(200),
+            confirm_after: millis(50),
+            end_grace: millis(500),
+            drain_over: millis(200),
+            ..Settings::default()
+        };
+        adjust(&mut settings);
+        let backend = self.database.connect();
+        let store = Store::open(backend.clone(), StoreOptions::default());
+        let service = Service::new(store.clone(), ServiceConfig::default());
+        let metrics = Metrics::new("test", "0", None);
+        let tasks = Tasks::new(&metrics);
+        let gateway = Gateway::launch(service, settings, (nodes, internal), &self.tls(), &metrics, &tasks);
+        let test = TestGateway { gateway, backend, store, address, internal: internal_address, tasks };
+        eventually(SOON, async || test.gateway.gate.readiness()).await;
+        test
+    }
+
+    fn tls(&self) -> GatewayTls {
+        let hosts = [HostName::parse("localhost").unwrap()];
+        let server = self.authority.server(&hosts, Lifetime::CLIENT).unwrap();
+        let controller = self.authority.controller("horchestra-nodegate", &hosts, Lifetime::CLIENT).unwrap();
+        let ca = self.folder.path().join("ca.crt");
+        std::fs::write(&ca, &self.authority.pem().certificate).unwrap();
+        GatewayTls::load(self.files("server", &server), &ca, self.files("controller", &controller), &ca)
+            .unwrap()
+    }
+
+    fn files(&self, name: &str, issued: &Issued) -> KeyPairFiles {
+        let path = |ending: &str| -> PathBuf { self.folder.path().join(format!("{name}.{ending}")) };
+        std::fs::write(path("crt"), &issued.certificate).unwrap();
+        std::fs::write(path("key"), &issued.key).unwrap();
+        KeyPairFiles { certificate: path("crt"), key: path("key") }
+    }
+
+    // ---- nodes ----------------------------------------------------------------------------------------
+
+    pub fn identity(&self, node: &str) -> NodeIdentity {
+        self.issuer.node(node).unwrap()
+    }
+
+    pub fn identity_of(&self, name: &str, groups: &[&str]) -> NodeIdentity {
+        let minted = self.issuer.mint(name, groups).unwrap();
+        let ca = &self.authority.pem().certificate;
+        NodeIdentity::from_pem(minted.chain.as_bytes(), minted.key.as_bytes(), ca.as_bytes()).unwrap()
+    }
+
+    /// Connects a node; whether it is let in shows on the stream.
+    pub async fn connect(&self, gateway: &TestGateway, node: &str) -> ScriptedNode {
+        ScriptedNode::connect(&gateway.controller(), &self.identity(node)).await.unwrap()
+    }
+
+    /// Connects a node and waits until its session is open.
+    pub async fn join(&self, gateway: &TestGateway, node: &str) -> ScriptedNode {
+        let scripted = self.connect(gateway, node).await;
+        gateway.wait_for_session(node).await;
+        scripted
+    }
+}
+
+/// A gateway under test.
+pub struct TestGateway {
+    pub gateway: Gateway,
+    pub backend: Arc<MemoryBackend>,
+    pub store: Store,
+    pub address: SocketAddr,
+    pub internal: SocketAddr,
+    tasks: Tasks,
+}
+
+impl TestGateway {
+    pub fn controller(&self) -> Controller {
+        Controller::parse(&self.address.to_string()).unwrap()
+    }
+
+    pub fn has_session(&self, node: &str) -> bool {
+        self.gateway.gate.sessions.get(node).is_some()
+    }
+
+    pub async fn wait_for_session(&self, node: &str) {
+        eventually(SOON, async || self.has_session(node)).await;
+    }
+
+    /// Ends at once, giving nothing up: what kill -9 leaves behind.
+    pub async fn crash(self) {
+        self.tasks.finish(Duration::ZERO).await;
+    }
+}
+
+impl Drop for TestGateway {
+    fn drop(&mut self) {
+        self.tasks.stopping().cancel();
+    }
+}
+
+pub fn app_key(name: &str) -> Key {
+    Key::namespaced(Kind::Application, NAMESPACE, name)
+}
+
+pub fn node_key(name: &str) -> Key {
+    Key::cluster(Kind::Node, name)
+}
+
+/// A report about an Application of the test's namespace.
+pub fn report(name: &str, phase: &str, observed_generation: i64) -> AppStatus {
+    AppStatus {
+        namespace: NAMESPACE.to_owned(),
+        name: name.to_owned(),
+        phase: phase.to_owned(),
+        observed_generation,
+        ..AppStatus::default()
+    }
+}
+
+/// What agents close a pass with.
+pub fn end_of_pass() -> node_message::Body {
+    node_message::Body::NodeUsage(NodeUsage::default())
+}
+
+/// The Applications of a push, decoded, by name.
+pub fn named(desired: &DesiredState) -> Vec<(String, Value)> {
+    let mut apps: Vec<(String, Value)> = desired
+        .applications
+        .iter()
+        .map(|bytes| serde_json::from_slice::<Value>(bytes).unwrap())
+        .map(|app| (app["metadata"]["name"].as_str().unwrap().to_owned(), app))
+        .collect();
+    apps.sort_by(|a, b| a.0.cmp(&b.0));
+    apps
+}
+
+pub fn names(desired: &DesiredState) -> Vec<String> {
+    named(desired).into_iter().map(|(name, _)| name).collect()
+}
+
+/// Nothing is pushed to this node for a while.
+pub async fn assert_no_push(node: &mut ScriptedNode) {
+    if let Ok(desired) = node.desired(A_WHILE).await {
+        panic!("a push of {:?} was not to come", names(&desired));
+    }
+}
