@@ -4,12 +4,16 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
+use horchestra_core::kind::Kind;
 use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingServer, TlsError};
 use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, telemetry};
 use horchestra_service::{Service, ServiceConfig};
-use horchestra_store::Store;
+use horchestra_store::postgres::{self, PostgresBackend};
+use horchestra_store::{Store, StoreOptions};
+use prometheus_client::encoding::EncodeLabelSet;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +24,14 @@ use crate::relay::LogRelay;
 use crate::settings::Settings;
 use crate::transport::listener::Listening;
 use crate::transport::pace::Pace;
+
+/// Connections that the committer and the listener for notifications have for themselves.
+const CONNECTIONS_APART: u32 = 3;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatementLabels {
+    statement: &'static str,
+}
 
 /// The TLS sides of the two listeners.
 pub struct GatewayTls {
@@ -109,7 +121,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let internal = listen(args.internal.internal_addr, "the control plane").await?;
     let health_socket = listen(args.metrics.metrics_addr, "health and metrics").await?;
 
-    let store = open_store(&args)?;
+    let (store, backend) = open_store(&args, &metrics)?;
     let config = ServiceConfig { ready_timeout: args.node_ready_timeout, ..ServiceConfig::default() };
     let service = Service::new(store.clone(), config);
     let settings = args.settings(internal.local_addr()?);
@@ -130,13 +142,30 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         stopping.cancelled().await;
         gateway.shutdown().await;
     });
-    Ok(shutdown.finish(&tasks).await)
+    let code = shutdown.finish(&tasks).await;
+    store.shutdown().await;
+    backend.close().await;
+    Ok(code)
 }
 
 async fn listen(address: SocketAddr, whom: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} for {whom}"))
 }
 
-fn open_store(_args: &Args) -> anyhow::Result<Store> {
-    anyhow::bail!("the database backend is not part of this build")
+/// The store on PostgreSQL, with the kinds that a gateway looks at.
+fn open_store(args: &Args, metrics: &Metrics) -> anyhow::Result<(Store, Arc<PostgresBackend>)> {
+    let statements = metrics.durations::<StatementLabels>("sql_statement", "Statements of the catalogue");
+    let observer = move |name: &'static str, took: Duration| {
+        statements.get_or_create(&StatementLabels { statement: name }).observe(took.as_secs_f64());
+    };
+    let options = postgres::Options {
+        application: "horchestra-nodegate".to_owned(),
+        connections: args.database.database_connections.saturating_sub(CONNECTIONS_APART).max(2),
+        observer: Some(Arc::new(observer)),
+    };
+    let backend =
+        PostgresBackend::open(&args.database.database_url, options).context("the database cannot be used")?;
+    let kinds = vec![Kind::Namespace, Kind::Node, Kind::Application];
+    let store = Store::open(backend.clone(), StoreOptions { kinds, ..StoreOptions::default() });
+    Ok((store, backend))
 }
