@@ -4,7 +4,7 @@
 //! pushed to it; anything else is dropped, silently where it is ordinary (the object is gone) and with a
 //! warning where it is not (another node's Application). Of what remains, numbers are held to what can be:
 //! the node cannot have seen a generation that does not exist yet, and within a session it does not go back
-//! to an earlier one; a retry count never goes down within a generation. The end of a workload is believed
+//! to an earlier one. The end of a workload is believed
 //! only of an object that is being deleted and that the node was told to end.
 
 use horchestra_core::kinds::application::Application;
@@ -85,11 +85,6 @@ pub fn judge(node: &str, entry: &Entry, sent: Option<SentAs>, report: &AppStatus
         return Verdict::Drop(Why::NotDeleting);
     }
     let observed = report.observed_generation.max(sent.highest_observed).clamp(0, entry.generation);
-    let stored = &application.status;
-    let mut attempts = report.attempts.max(0);
-    if stored.observed_generation == observed {
-        attempts = attempts.max(stored.attempts.unwrap_or(0));
-    }
     let clean = ApplicationReport {
         phase: report.phase.clone(),
         message: cut(&report.message),
@@ -98,7 +93,8 @@ pub fn judge(node: &str, entry: &Entry, sent: Option<SentAs>, report: &AppStatus
         address: None,
         exit_code: Some(report.exit_code),
         finished_at: finished_at(report.finished_at_unix_nano),
-        attempts,
+        // That it never goes down within a generation is seen to where it is stored.
+        attempts: report.attempts.max(0),
     };
     if report.phase == "Terminated" { Verdict::Release(clean) } else { Verdict::Store(clean) }
 }

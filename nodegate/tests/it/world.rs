@@ -164,11 +164,11 @@ impl World {
         adjust(&mut settings);
         let backend = self.database.connect();
         let store = Store::open(backend.clone(), StoreOptions::default());
-        let service = Service::new(store.clone(), ServiceConfig::default());
+        let service = Service::new(store, ServiceConfig::default());
         let metrics = Metrics::new("test", "0", None);
         let tasks = Tasks::new(&metrics);
         let gateway = Gateway::launch(service, settings, (nodes, internal), &self.tls(), &metrics, &tasks);
-        let test = TestGateway { gateway, backend, store, address, internal: internal_address, tasks };
+        let test = TestGateway { gateway, backend, address, internal: internal_address, tasks };
         eventually(SOON, async || test.gateway.gate.readiness()).await;
         test
     }
@@ -219,7 +219,6 @@ impl World {
 pub struct TestGateway {
     pub gateway: Gateway,
     pub backend: Arc<MemoryBackend>,
-    pub store: Store,
     pub address: SocketAddr,
     pub internal: SocketAddr,
     tasks: Tasks,
