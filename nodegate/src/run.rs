@@ -28,6 +28,10 @@ use crate::transport::pace::Pace;
 /// Connections that the committer and the listener for notifications have for themselves.
 const CONNECTIONS_APART: u32 = 3;
 
+/// An agent opens one stream per connection; an API replica reads many logs over one.
+const NODE_STREAMS: u32 = 64;
+const INTERNAL_STREAMS: u32 = 1024;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatementLabels {
     statement: &'static str,
@@ -80,8 +84,9 @@ impl Gateway {
         let gate = Gate::new(service, settings, metrics, tasks.clone());
         let (accepting, background) = (CancellationToken::new(), CancellationToken::new());
         gate.start(&background);
-        let listening = |tls: &Arc<ReloadingServer>| Listening {
+        let listening = |tls: &Arc<ReloadingServer>, streams: u32| Listening {
             tls: Arc::clone(tls),
+            streams,
             settings: Arc::clone(&gate.settings),
             metrics: gate.metrics.clone(),
             tasks: tasks.clone(),
@@ -89,8 +94,12 @@ impl Gateway {
         };
         let front = Front::server(Arc::clone(&gate));
         let relay = LogRelay::server(Arc::clone(&gate));
-        tasks.spawn("node-listener", listening(&tls.nodes).run(nodes, front, accepting.clone()));
-        tasks.spawn("internal-listener", listening(&tls.internal).run(internal, relay, accepting.clone()));
+        tasks
+            .spawn("node-listener", listening(&tls.nodes, NODE_STREAMS).run(nodes, front, accepting.clone()));
+        tasks.spawn(
+            "internal-listener",
+            listening(&tls.internal, INTERNAL_STREAMS).run(internal, relay, accepting.clone()),
+        );
         Gateway { gate, accepting, background }
     }
 

@@ -30,6 +30,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Listening {
     pub tls: Arc<ReloadingServer>,
+    /// Calls at a time on one connection.
+    pub streams: u32,
     pub settings: Arc<Settings>,
     pub metrics: GateMetrics,
     pub tasks: Tasks,
@@ -110,7 +112,7 @@ impl Listening {
                 cut: CancellationToken::new(),
                 in_use: Arc::new(()),
             };
-            serve::http2(tls, connection, grpc, &self.settings, &self.tasks, stop).await;
+            serve::http2(tls, connection, grpc, self.streams, &self.settings, &self.tasks, stop).await;
         } else {
             serve::http1_refusal(tls, &self.settings).await;
         }

@@ -25,8 +25,6 @@ const NOT_HERE: &str = "This address serves the sessions of nodes. The API is se
 /// Receive windows, so that a burst of reports is not throttled by the first round trips.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 2 << 20;
-/// An agent opens one stream per connection.
-const STREAMS: u32 = 64;
 const HEADERS_LIMIT: u32 = 16 << 10;
 
 /// Runs what hyper spawns for a connection in the tracked set of the process.
@@ -45,11 +43,13 @@ where
     }
 }
 
-/// Serves gRPC over HTTP/2 until the peer leaves, the connection is cut or idle, or `stop`.
+/// Serves gRPC over HTTP/2, `streams` calls at a time, until the peer leaves, the connection is cut or idle,
+/// or `stop`.
 pub async fn http2<IO, S>(
     io: IO,
     connection: Connection,
     grpc: S,
+    streams: u32,
     settings: &Settings,
     tasks: &Tasks,
     stop: &CancellationToken,
@@ -77,7 +77,7 @@ pub async fn http2<IO, S>(
         .keep_alive_timeout(settings.ping_timeout)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(STREAMS)
+        .max_concurrent_streams(streams)
         .max_header_list_size(HEADERS_LIMIT)
         .serve_connection(TokioIo::new(io), service);
     tokio::pin!(serving);
