@@ -1,13 +1,16 @@
 //! The way of a written document from bytes to an object that may be stored.
 //!
-//! [`decode`] reads the bytes; [`complete`] judges the document by its kind: apiVersion and kind, nulls,
+//! [`decode()`] reads the bytes; [`complete`] judges the document by its kind: apiVersion and kind, nulls,
 //! defaults, unknown and duplicate members, and every violation of the schema at once; [`validate`] applies
 //! the rules that the schema cannot say. Between the two the server puts in what it decides itself (names,
 //! user ids, …), so `validate` sees the object as it would be stored.
 //!
 //! Not judged here: names and namespaces ([`crate::names`]), anything about other objects, who is asking.
-//! [`prune`](crate::schema::prune) and the checks look at what the request adds: a member that this version
-//! does not know but the stored object carries stays as it is.
+//!
+//! Judged is what the request adds. A member that this version does not know but the stored object carries
+//! stays as it is; a part (`spec`, `status`, …) that is the same as stored is not held against the request,
+//! even if this version would refuse it today. Otherwise a node's report on an object that a newer version
+//! wrote, or that was imported, could never be stored.
 
 use std::borrow::Cow;
 
@@ -121,8 +124,9 @@ pub fn complete(
     schema::fill_defaults(schema, &mut value);
     schema::normalize(schema, &mut value);
 
-    let causes = schema::check(schema, &value);
+    let mut causes = schema::check(schema, &value);
     let object = Object::from_value(value).unwrap_or_default();
+    causes.retain(|cause| is_new(cause, &object, stored));
     if causes.is_empty() {
         Ok(Admitted { object, warnings })
     } else {
@@ -130,9 +134,20 @@ pub fn complete(
     }
 }
 
-/// The rules of one object alone that the schema cannot say, all violations at once.
-pub fn validate(spec: &KindSpec, object: &Object) -> Result<(), Status> {
-    let causes = (spec.validate)(object);
+/// Whether a violation is in a part of the object that the write changes. What is stored was right when it
+/// was stored (by another version, or imported): a change elsewhere, such as a report about the object, must
+/// not fail because of it.
+fn is_new(cause: &Cause, object: &Object, stored: Option<&Object>) -> bool {
+    let Some(stored) = stored else { return true };
+    let part = cause.field.split(['.', '[']).next().unwrap_or("");
+    part == "metadata" || object.get(part).is_none() || object.get(part) != stored.get(part)
+}
+
+/// The rules of one object alone that the schema cannot say, all violations at once. `stored` is the object
+/// that is replaced, if there is one.
+pub fn validate(spec: &KindSpec, object: &Object, stored: Option<&Object>) -> Result<(), Status> {
+    let mut causes = (spec.validate)(object);
+    causes.retain(|cause| is_new(cause, object, stored));
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid(spec.kind, object.name(), causes)) }
 }
 

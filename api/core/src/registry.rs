@@ -1,6 +1,6 @@
 //! The kinds that this server serves, and what the rest of the product needs to know of each.
 //!
-//! Adding a kind is one module under [`crate::kinds`] and one line in [`SERVED`]. Everything generic
+//! Adding a kind is one module under [`crate::kinds`] and one line in the list of this module. Everything generic
 //! (routes, discovery, OpenAPI, tables, watch cache) walks this list and knows no kind by name.
 
 use serde_json::{Map, Value};

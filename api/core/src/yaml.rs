@@ -3,7 +3,7 @@
 //! Reading gives what kubectl would make of the same text: YAML 1.1 scalars (`yes` and `on` are true,
 //! `0400` is octal, `1_000` is a number), merge keys, the first document of a stream only when nothing
 //! follows it. Two keys that are the same are reported as in JSON. Guarantees: nesting is bounded, and the
-//! copies that aliases make are bounded together ([`MAX_NODES`]), so that a small text cannot become a large
+//! copies that aliases make are bounded together, so that a small text cannot become a large
 //! tree. Tags other than those of the core schema are refused.
 //!
 //! The parser gives events; resolution of scalars is ours, because the YAML readers at hand resolve by the

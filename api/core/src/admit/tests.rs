@@ -336,6 +336,32 @@ fn members_that_the_stored_object_has_survive() {
 }
 
 #[test]
+fn what_is_stored_is_not_held_against_a_change_elsewhere() {
+    let spec = registry::spec(Kind::Application).unwrap();
+    let lifecycle =
+        json!({"restartPolicy": "Sometimes", "terminationGracePeriodSeconds": 1, "backoffLimit": 1});
+    let stored = Object::from_value(application(json!({"image": "x", "lifecycle": lifecycle}))).unwrap();
+    let judge = |edit: &dyn Fn(&mut Value)| {
+        let mut edited = stored.clone().into_value();
+        edit(&mut edited);
+        let document = Document { object: Object::from_value(edited).unwrap(), ..Document::default() };
+        complete(spec, document, Some(&stored), FieldValidation::Strict)
+    };
+    let reported = judge(&|object| object["status"] = json!({"phase": "Running"})).unwrap();
+    assert_eq!(reported.object.str_at(&["spec", "lifecycle", "restartPolicy"]), "Sometimes");
+    assert_eq!(judge(&|object| object["spec"]["image"] = json!("y")).unwrap_err().code(), 422);
+    assert_eq!(judge(&|object| object["metadata"]["labels"] = json!(3)).unwrap_err().code(), 422);
+    assert_eq!(judge(&|object| object["status"] = json!({"phase": 3})).unwrap_err().code(), 422);
+
+    let bad = json!({"image": "x", "lifecycle": {"restartPolicy": "Always", "backoffLimit": 1}});
+    let stored = Object::from_value(application(bad)).unwrap();
+    let mut reported = stored.clone();
+    reported.0.insert("status".to_owned(), json!({"phase": "Running"}));
+    assert!(validate(spec, &reported, Some(&stored)).is_ok());
+    assert_eq!(validate(spec, &reported, None).unwrap_err().code(), 422);
+}
+
+#[test]
 fn a_body_of_another_type_is_refused() {
     for (member, value) in [
         ("kind", json!("Node")),
@@ -390,7 +416,7 @@ fn a_full_manifest_in_yaml_goes_through() {
     let document = decode(spec, Media::Yaml, manifest.as_bytes()).unwrap();
     let admitted = complete(spec, document, None, FieldValidation::Strict).unwrap();
     assert!(admitted.warnings.is_empty());
-    validate(spec, &admitted.object).unwrap();
+    validate(spec, &admitted.object, None).unwrap();
     let again = Document { object: admitted.object.clone(), ..Document::default() };
     assert_eq!(complete(spec, again, None, FieldValidation::Strict).unwrap().object, admitted.object);
     let read: crate::kinds::application::Application = admitted.object.read().unwrap();
@@ -419,7 +445,7 @@ proptest! {
         for validation in [FieldValidation::Strict, FieldValidation::Ignore] {
             if let Ok(admitted) = admit_as(kind, &value.to_string(), validation) {
                 let spec = registry::spec(kind).unwrap();
-                let _ = validate(spec, &admitted.object);
+                let _ = validate(spec, &admitted.object, None);
                 // What the schema lets through can be read as the struct that it was made from.
                 if kind == Kind::Application {
                     prop_assert!(admitted.object.read::<crate::kinds::application::Application>().is_ok());

@@ -191,5 +191,5 @@ impl Plugin {
 /// The rules of one object alone, which the registry keeps.
 fn object_rules(attributes: &Attributes<'_>, object: &Object) -> Result<(), Denial> {
     let spec = crate::write::draft::spec_of(attributes.key.kind).map_err(Denial::Status)?;
-    horchestra_core::admit::validate(spec, object).map_err(Denial::Status)
+    horchestra_core::admit::validate(spec, object, attributes.old).map_err(Denial::Status)
 }
