@@ -34,7 +34,9 @@ use crate::types::Revision;
 /// Rows asked for at a time.
 const STRETCH: usize = 1000;
 /// A read that takes longer has failed.
-const READ_LIMIT: Duration = Duration::from_secs(10);
+const READ_LIMIT: Duration = Duration::from_secs(6);
+/// A read that takes longer than this is a sign that the database is away.
+const SLOW_READ: Duration = Duration::from_secs(1);
 /// How long a hint waits for the answer of this process's own batch under way.
 const OWN_BATCH_LIMIT: Duration = Duration::from_millis(3);
 /// A load may take longer.
@@ -58,6 +60,8 @@ struct Contact {
     /// The last successful read began then.
     last: Instant,
     failing: bool,
+    /// A read is under way since then.
+    asking: Option<Instant>,
 }
 
 /// What a read of the log showed.
@@ -76,7 +80,7 @@ impl Tail {
         Tail {
             wake: Notify::new(),
             own: watch::Sender::new(Own::default()),
-            contact: Mutex::new(Contact { last: Instant::now(), failing: true }),
+            contact: Mutex::new(Contact { last: Instant::now(), failing: true, asking: None }),
         }
     }
 
@@ -107,15 +111,24 @@ impl Tail {
     /// How long the database has not answered; zero while it does.
     pub fn disconnected_for(&self) -> Duration {
         let contact = self.contact.lock();
-        if contact.failing { contact.last.elapsed() } else { Duration::ZERO }
+        let silent = contact.asking.is_some_and(|asked| asked.elapsed() > SLOW_READ);
+        if contact.failing || silent { contact.last.elapsed() } else { Duration::ZERO }
+    }
+
+    fn asks(&self) -> Instant {
+        let now = Instant::now();
+        self.contact.lock().asking = Some(now);
+        now
     }
 
     fn answered(&self, asked: Instant) {
-        *self.contact.lock() = Contact { last: asked, failing: false };
+        *self.contact.lock() = Contact { last: asked, failing: false, asking: None };
     }
 
     fn failed(&self) {
-        self.contact.lock().failing = true;
+        let mut contact = self.contact.lock();
+        contact.failing = true;
+        contact.asking = None;
     }
 }
 
@@ -259,7 +272,7 @@ impl Follower {
     }
 
     async fn load(&self, load: Load) -> Result<Option<Load>, BackendError> {
-        let asked = Instant::now();
+        let asked = self.tail.asks();
         let loaded = limited(LOAD_LIMIT, self.backend.load(self.cache.kinds())).await?;
         let end = loaded.head.revision;
         let same = *self.cache.identity() == loaded.head.identity && end >= self.cache.position().revision;
@@ -311,7 +324,7 @@ impl Follower {
     async fn read_on(&self) -> Result<Reading, BackendError> {
         loop {
             let position = self.cache.position();
-            let asked = Instant::now();
+            let asked = self.tail.asks();
             let read = limited(READ_LIMIT, self.backend.changes(position.revision, STRETCH)).await?;
             if let Some(found) = self.lost(&position, &read) {
                 return Ok(Reading::Lost(found));

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use horchestra_core::kind::Kind;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::ring::Found;
 use super::{Cache, KindRing, PATIENCE, Signal, slot};
@@ -14,6 +15,9 @@ use crate::types::{Change, Revision};
 
 /// The most changes that one call of [`Watcher::next`] returns.
 const BATCH: usize = 256;
+
+/// The pause before the log is asked again after it could not be read.
+const RETRY: Duration = Duration::from_millis(300);
 
 /// Why a watch ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,17 +139,25 @@ impl Watcher {
         }
     }
 
-    /// The next stretch of the log, as far as the cache has it.
+    /// The next stretch of the log, as far as the cache has it. Waits while the database is away: the changes
+    /// are not lost, so there is no reason to make the client start over.
     async fn read_log(&mut self) -> Result<Vec<Change>, WatchEnd> {
         let dispatched = self.cache.dispatched.load(Ordering::Acquire);
         let read = async {
             let permit = self.cache.log_readers.acquire().await.ok()?;
-            let read = self.backend.changes(self.cursor, BATCH).await.ok()?;
+            let read = timeout(PATIENCE, self.backend.changes(self.cursor, BATCH)).await;
             drop(permit);
-            Some(read)
+            read.ok()?.ok()
         };
-        let Ok(Some(read)) = timeout(PATIENCE, read).await else { return Err(self.expired()) };
+        let Some(read) = read.await else {
+            sleep(RETRY).await;
+            return Ok(Vec::new());
+        };
         if read.head.oldest > self.cursor || read.head.identity != *self.cache.identity() {
+            return Err(self.expired());
+        }
+        if read.rows.iter().zip(self.cursor + 1..).any(|(row, next)| row.change.revision != next) {
+            self.cache.metrics.holes.add(1);
             return Err(self.expired());
         }
         let rows = read.rows.into_iter().map(|row| row.change);

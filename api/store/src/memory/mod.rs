@@ -124,6 +124,7 @@ impl MemoryDatabase {
         let mut state = self.shared.state.lock();
         let advanced = state.advanced;
         *state = State { advanced, ..backup.0.clone() };
+        self.sever();
         self.hear(state.tables.revision);
     }
 
@@ -131,6 +132,7 @@ impl MemoryDatabase {
     pub fn replace(&self) {
         let mut state = self.shared.state.lock();
         *state = State { advanced: state.advanced, ..State::new() };
+        self.sever();
         self.hear(0);
     }
 
@@ -142,6 +144,13 @@ impl MemoryDatabase {
     fn now(&self, state: &State) -> i64 {
         let (instant, wall) = self.shared.started;
         wall + micros(instant.elapsed()) + state.advanced
+    }
+
+    /// What was on its way does not survive the connections that it was on.
+    fn sever(&self) {
+        for listener in self.shared.listeners.lock().iter().filter_map(Weak::upgrade) {
+            listener.faults.write().late.clear();
+        }
     }
 
     fn hear(&self, latest: Revision) {

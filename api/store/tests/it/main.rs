@@ -5,3 +5,5 @@ mod faults;
 mod fixture;
 mod memory;
 mod postgres;
+mod recovery;
+mod simulation;

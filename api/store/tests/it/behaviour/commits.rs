@@ -133,7 +133,7 @@ pub async fn an_item_is_all_or_nothing(world: &World) {
     let store = world.store().await;
     let taken = created(&store, &app("taken"), "1").await;
     let before = taken.revision;
-    let ops = vec![
+    let ops = [
         create(&app("one"), "1"),
         Op::Claim { space: space("ip"), value: "10.0.0.1".into(), owner: Uuid::new_v4(), shared: false },
         update(&taken, "2"),
