@@ -64,10 +64,14 @@ pub(crate) fn set(object: &mut Object, wanted: &Condition<'_>) {
     }
 }
 
-/// Removes a condition.
+/// Removes a condition; no conditions are no list.
 pub(crate) fn clear(object: &mut Object, kind: &str) {
-    if let Some(list) = status_mut(object).get_mut("conditions").and_then(Value::as_array_mut) {
+    let status = status_mut(object);
+    if let Some(list) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         list.retain(|condition| condition["type"] != kind);
+        if list.is_empty() {
+            status.remove("conditions");
+        }
     }
 }
 

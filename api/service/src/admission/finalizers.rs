@@ -20,13 +20,6 @@ fn set(object: &mut Object, finalizers: Vec<String>) {
     }
 }
 
-/// No finalizers are stored as none.
-pub(super) fn drop_empty(object: &mut Object) {
-    if object.finalizers().is_empty() {
-        object.metadata_mut().remove("finalizers");
-    }
-}
-
 /// The system's finalizers stay as they are stored (none on a create), the others are the client's. The
 /// stored order is kept, so that a client which only repeats what it read changes nothing. Nobody sets a
 /// deletion mark by writing an object: a new one is refused, a stored one stays.

@@ -22,16 +22,19 @@ mod ownership;
 mod references;
 pub(crate) mod table;
 
-use horchestra_core::kind::Key;
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::metadata;
 use horchestra_core::object::Object;
 use horchestra_core::status::Status;
 use horchestra_store::{Columns, Guard, Snapshot};
+use serde_json::Value;
 
 pub(crate) use finalizers::{NODE_TEARDOWN, refuse_deletion_mark, set_hold as set_finalizer};
 pub(crate) use nodes::{ADMITTED, ensure_status as ensure_node_status, set_admitted};
 pub(crate) use table::{CallerClass, Door, Operation, Plugin};
 
 use crate::caller::Caller;
+use crate::placement;
 
 /// A write as plugins see it.
 pub(crate) struct Attributes<'a> {
@@ -110,7 +113,7 @@ pub(crate) fn mutate(
                 .map_err(|denial| denial.into_status(attributes.key))?;
         }
     }
-    finalizers::drop_empty(object);
+    metadata::canonicalize(object);
     Ok(())
 }
 
@@ -146,11 +149,14 @@ impl Plugin {
             }
             Plugin::ChildOwnership => ownership::carry_over(attributes, object),
             Plugin::ClientFinalizers => finalizers::keep_system(attributes, object, verdict),
+            Plugin::DoorOwned => door_owned(attributes, object),
             Plugin::FinalizerHolds => finalizers::derive_holds(attributes, object),
+            Plugin::PlacementStatus => placement_status(attributes, object),
             Plugin::NoRootFloor => floor::fill(attributes, object),
             Plugin::NodeAdmission => nodes::admit(attributes, object),
             Plugin::NodePolicy
             | Plugin::NodeRestriction
+            | Plugin::MetadataSyntax
             | Plugin::ObjectRules
             | Plugin::NamespaceExists
             | Plugin::NamespaceProtection
@@ -170,7 +176,14 @@ impl Plugin {
         verdict: &mut Verdict,
     ) -> Result<(), Denial> {
         match self {
-            Plugin::Stamping | Plugin::ClientFinalizers | Plugin::FinalizerHolds | Plugin::NodeAdmission => {
+            Plugin::Stamping
+            | Plugin::ClientFinalizers
+            | Plugin::DoorOwned
+            | Plugin::FinalizerHolds
+            | Plugin::PlacementStatus
+            | Plugin::NodeAdmission => Ok(()),
+            Plugin::MetadataSyntax => {
+                metadata_syntax(attributes, object, verdict);
                 Ok(())
             }
             Plugin::ChildOwnership => ownership::check(attributes, object),
@@ -192,4 +205,45 @@ impl Plugin {
 fn object_rules(attributes: &Attributes<'_>, object: &Object) -> Result<(), Denial> {
     let spec = crate::write::draft::spec_of(attributes.key.kind).map_err(Denial::Status)?;
     horchestra_core::admit::validate(spec, object, attributes.old).map_err(Denial::Status)
+}
+
+/// `spec.frozen` changes through its doors only; whatever else writes keeps it.
+fn door_owned(attributes: &Attributes<'_>, object: &mut Object) {
+    if !matches!(attributes.key.kind, Kind::Application | Kind::ApplicationSet) {
+        return;
+    }
+    let stored = attributes.old.and_then(|old| old.at(&["spec", "frozen"])).cloned();
+    if let Some(spec) = object.0.get_mut("spec").and_then(Value::as_object_mut) {
+        match stored {
+            Some(frozen) => spec.insert("frozen".to_owned(), frozen),
+            None => spec.remove("frozen"),
+        };
+    }
+}
+
+fn placement_status(attributes: &Attributes<'_>, object: &mut Object) {
+    if attributes.key.kind != Kind::Application || attributes.is_deleting() {
+        return;
+    }
+    let before = attributes.old.map_or("", placement::node_of);
+    let now = placement::node_of(object);
+    if before == now {
+        return;
+    }
+    if now.is_empty() {
+        placement::mark_unplaced(object);
+    } else {
+        placement::mark_placed(object, attributes.old.map_or(0, Object::generation) + 1);
+    }
+}
+
+/// Warns about what the write changes in metadata, not about what has been there all along.
+fn metadata_syntax(attributes: &Attributes<'_>, object: &Object, verdict: &mut Verdict) {
+    let members = ["labels", "annotations", "ownerReferences"];
+    let same = |old: &Object| {
+        members.iter().all(|member| old.at(&["metadata", member]) == object.at(&["metadata", member]))
+    };
+    if !attributes.old.is_some_and(same) {
+        verdict.warnings.extend(metadata::warnings(object));
+    }
 }

@@ -65,12 +65,18 @@ pub(crate) enum Plugin {
     ChildOwnership,
     /// Finalizers of the system, and the deletion mark, are not a client's to touch.
     ClientFinalizers,
+    /// What only a door may change is as stored.
+    DoorOwned,
     /// Placed Applications are held until their node has let go; sets until their children are gone.
     FinalizerHolds,
+    /// A new placement makes what an earlier one reported void.
+    PlacementStatus,
     /// Nothing runs as root; nothing smuggles lines into a unit file.
     NoRootFloor,
     /// Nodes that operators make or uncordon are admitted.
     NodeAdmission,
+    /// Odd labels, annotations and owners are stored, with a warning.
+    MetadataSyntax,
     /// What the kind demands of one object alone, beyond its schema.
     ObjectRules,
     /// Labels under the system's prefix are derived, never written.
@@ -92,13 +98,16 @@ pub(crate) enum Plugin {
 }
 
 impl Plugin {
-    pub(crate) const ALL: [Plugin; 15] = [
+    pub(crate) const ALL: [Plugin; 18] = [
         Plugin::Stamping,
         Plugin::ChildOwnership,
         Plugin::ClientFinalizers,
+        Plugin::DoorOwned,
         Plugin::FinalizerHolds,
+        Plugin::PlacementStatus,
         Plugin::NoRootFloor,
         Plugin::NodeAdmission,
+        Plugin::MetadataSyntax,
         Plugin::ObjectRules,
         Plugin::NodePolicy,
         Plugin::NodeRestriction,
@@ -117,7 +126,9 @@ impl Plugin {
         }
         match self {
             Plugin::Stamping => true,
-            Plugin::NoRootFloor | Plugin::FinalizerHolds => door == Door::Main,
+            Plugin::DoorOwned | Plugin::NoRootFloor | Plugin::FinalizerHolds | Plugin::PlacementStatus => {
+                door == Door::Main
+            }
             Plugin::ChildOwnership | Plugin::ClientFinalizers => door == Door::Main && caller.identified(),
             Plugin::NodeAdmission => door == Door::Main && caller == CallerClass::Client,
             _ => false,
@@ -128,10 +139,13 @@ impl Plugin {
     pub(crate) fn validates(self, caller: CallerClass, door: Door, operation: Operation) -> bool {
         let written = door == Door::Main && operation != Operation::Delete;
         match self {
-            Plugin::Stamping | Plugin::ClientFinalizers | Plugin::FinalizerHolds | Plugin::NodeAdmission => {
-                false
-            }
-            Plugin::ChildOwnership => written && caller.identified(),
+            Plugin::Stamping
+            | Plugin::ClientFinalizers
+            | Plugin::DoorOwned
+            | Plugin::FinalizerHolds
+            | Plugin::PlacementStatus
+            | Plugin::NodeAdmission => false,
+            Plugin::ChildOwnership | Plugin::MetadataSyntax => written && caller.identified(),
             Plugin::NoRootFloor => operation != Operation::Delete,
             Plugin::ObjectRules
             | Plugin::NodePolicy
@@ -167,9 +181,12 @@ mod tests {
             (Plugin::Stamping, &all, "cus", ""),
             (Plugin::ChildOwnership, &[Client, NodeIdentity], "cu", "cu"),
             (Plugin::ClientFinalizers, &[Client, NodeIdentity], "cu", ""),
+            (Plugin::DoorOwned, &all, "cu", ""),
             (Plugin::FinalizerHolds, &all, "cu", ""),
+            (Plugin::PlacementStatus, &all, "cu", ""),
             (Plugin::NoRootFloor, &all, "cu", "cus"),
             (Plugin::NodeAdmission, &[Client], "cu", ""),
+            (Plugin::MetadataSyntax, &[Client, NodeIdentity], "", "cu"),
             (Plugin::ObjectRules, &all, "", "cu"),
             (Plugin::NodePolicy, &all, "", "cu"),
             (Plugin::NodeRestriction, &[NodeIdentity], "", "cuds"),

@@ -16,12 +16,12 @@ use crate::admission::{self, NODE_TEARDOWN};
 use crate::caller::{Caller, RequestContext};
 use crate::clock;
 use crate::conditions::{self, Condition};
+use crate::placement::{self, READY};
 use crate::request::{ApplicationReport, DoorError, Outcome};
 use crate::service::Service;
 
 /// Longest message that is kept, in bytes.
 const MESSAGE_LIMIT: usize = 1024;
-const READY: &str = "Ready";
 /// Says that a node's reports carry no evidence, so that they are not believed.
 const NODE_DEGRADED: &str = "NodeDegraded";
 
@@ -81,7 +81,7 @@ fn check_placed(entry: &Entry, object: &Object, uid: Uuid, node: &str) -> Result
     if entry.uid != uid {
         return Err(DoorError::Gone);
     }
-    if object.str_at(&["spec", "placement", "nodeName"]) != node {
+    if placement::node_of(object) != node {
         return Err(refused(&entry.key, "the application is not placed on this node"));
     }
     Ok(())
@@ -106,26 +106,33 @@ fn take_over(key: &Key, object: &mut Object, report: &ApplicationReport) -> Resu
     let attempts = attempts(object, report, observed);
     let terminal = is_terminal(object, &report.phase, attempts);
     let message = cut(&report.message);
+    // Only a workload with a network of its own has an address of its own.
+    let routed = object.at(&["spec", "hostNetwork"]) == Some(&Value::Bool(false));
+    let address = report
+        .address
+        .clone()
+        .filter(|text| routed && report.phase == "Running" && text.split('/').next().is_some_and(is_address));
     // A release keeps the last state in front of readers; the phase alone says how far the removal is.
     let status = conditions::status_mut(object);
     status.insert("phase".to_owned(), report.phase.as_str().into());
     put(status, "message", (!message.is_empty()).then(|| message.into()));
     put(status, "observedGeneration", (observed > 0).then(|| observed.into()));
     put(status, "attempts", (attempts > 0).then(|| attempts.into()));
-    put(status, "address", report.address.as_deref().filter(|text| !text.is_empty()).map(Value::from));
+    put(status, "address", address.map(Value::from));
     put(status, "exitCode", report.exit_code.filter(|_| terminal).map(Value::from));
     let finished = report.finished_at.filter(|at| terminal && at.as_second() > 0);
     put(status, "finishedAt", finished.map(|at| clock::stamp(at).into()));
     conditions::clear(object, NODE_DEGRADED);
-    if object.at(&["status", "conditions"]).and_then(Value::as_array).is_some_and(Vec::is_empty) {
-        conditions::status_mut(object).remove("conditions");
-    }
     let (ready, reason) = readiness(&report.phase, terminal);
     conditions::set(
         object,
         &Condition { kind: READY, status: ready, reason, message: "", generation: observed },
     );
     Ok(())
+}
+
+fn is_address(text: &str) -> bool {
+    text.parse::<std::net::IpAddr>().is_ok()
 }
 
 fn put(status: &mut Map<String, Value>, member: &str, value: Option<Value>) {

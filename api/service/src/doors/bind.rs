@@ -17,12 +17,11 @@ use crate::admission::{self, NODE_TEARDOWN};
 use crate::caller::RequestContext;
 use crate::conditions::{self, Condition};
 use crate::errors::door_error;
+use crate::placement::{self, SCHEDULED};
 use crate::request::{Binding, DoorError, Outcome};
 use crate::service::Service;
 use crate::write::draft::{columns, draft, spec_of};
 use crate::write::stored_object;
-
-pub(super) const SCHEDULED: &str = "Scheduled";
 
 impl Service {
     pub(crate) async fn bind_applications(
@@ -44,7 +43,7 @@ impl Service {
             return Err(DoorError::Changed);
         }
         let mut object = stored_object(&entry).map_err(DoorError::Refused)?;
-        if !object.str_at(&["spec", "placement", "nodeName"]).is_empty() {
+        if !placement::node_of(&object).is_empty() {
             return Err(DoorError::Changed);
         }
         place(&mut object, &binding.node);
@@ -76,7 +75,7 @@ impl Service {
                 return Err(DoorError::Gone);
             }
             // What was found out about an older version need not hold for this one.
-            let placed = !object.str_at(&["spec", "placement", "nodeName"]).is_empty();
+            let placed = !placement::node_of(object).is_empty();
             if entry.revision != revision || placed {
                 return Err(DoorError::Changed);
             }
@@ -106,9 +105,5 @@ fn place(object: &mut Object, node: &str) {
         placement["nodeName"] = node.into();
     }
     admission::set_finalizer(object, NODE_TEARDOWN, true);
-    let status = conditions::status_mut(object);
-    status.remove("message");
-    status.insert("phase".to_owned(), "Pending".into());
-    let wanted = Condition { kind: SCHEDULED, status: "True", reason: "Bound", message: "", generation };
-    conditions::set(object, &wanted);
+    placement::mark_placed(object, generation);
 }

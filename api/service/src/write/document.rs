@@ -6,7 +6,6 @@ use horchestra_core::object::Object;
 use horchestra_core::registry::KindSpec;
 use horchestra_core::status::Status;
 
-use super::identity;
 use crate::request::{Body, WriteOptions};
 
 /// Reads a body.
@@ -25,7 +24,6 @@ pub(super) fn complete(
     stored: Option<&Object>,
     options: &WriteOptions,
 ) -> Result<(Object, Vec<String>), Status> {
-    let mut admitted = admit::complete(spec, document, stored, options.field_validation)?;
-    identity::drop_empty(admitted.object.metadata_mut());
+    let admitted = admit::complete(spec, document, stored, options.field_validation)?;
     Ok((admitted.object, admitted.warnings))
 }

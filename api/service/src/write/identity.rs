@@ -97,19 +97,6 @@ const SERVER_OWNED: [&str; 8] = [
     "selfLink",
 ];
 
-/// An empty map or list in metadata says the same as none; stored is none. An empty list of finalizers stays
-/// until admission has said what it thinks of clearing it.
-pub(super) fn drop_empty(metadata: &mut Map<String, Value>) {
-    metadata.retain(|member, value| match value {
-        Value::Array(_) if member == "finalizers" => true,
-        Value::Null => false,
-        Value::Object(map) => !map.is_empty(),
-        Value::Array(list) => !list.is_empty(),
-        Value::String(text) => !text.is_empty(),
-        _ => true,
-    });
-}
-
 /// Whether what is wanted differs: everything but metadata and status, and `spec.frozen` left out (it
 /// pauses the control plane, it is no other state to reach).
 pub(super) fn wants_something_else(old: &Object, new: &Object) -> bool {
@@ -159,7 +146,7 @@ mod tests {
             "generation": 9, "selfLink": "/", "managedFields": [{}], "deletionGracePeriodSeconds": 3,
             "labels": {}, "resourceVersion": "7"}}));
         carry_over(&mut new, &key, &old);
-        drop_empty(new.metadata_mut());
+        horchestra_core::metadata::canonicalize(&mut new);
         assert_eq!(new, old);
     }
 }

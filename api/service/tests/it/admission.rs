@@ -83,3 +83,57 @@ async fn a_pin_can_be_set_moved_and_cleared() {
     assert!(stored["metadata"].get("finalizers").is_none());
     assert!(world.delete(&app("web")).await.unwrap().erased);
 }
+
+#[tokio::test]
+async fn a_new_placement_starts_from_nothing() {
+    let world = World::new().await;
+    let one = world.node("one", "4", "8Gi").await;
+    world.node("two", "4", "8Gi").await;
+    let created = world.create(pinned("web", "one", "1", "1Gi")).await.unwrap().entry;
+    let scheduled = |object: &Value| object["status"]["conditions"][0].clone();
+    let stored = tree(&created);
+    assert_eq!(stored["status"]["phase"], "Pending");
+    assert_eq!(
+        (&scheduled(&stored)["type"], &scheduled(&stored)["status"]),
+        (&json!("Scheduled"), &json!("True"))
+    );
+    let report = horchestra_service::ApplicationReport {
+        phase: "Running".into(),
+        observed_generation: 1,
+        ..horchestra_service::ApplicationReport::default()
+    };
+    world.service.report_application(&one, &app("web"), created.uid, report.clone()).await.unwrap();
+    let moved = world.merge(&app("web"), json!({"spec": {"placement": {"nodeName": "two"}}})).await.unwrap();
+    let stored = tree(&moved.entry);
+    assert_eq!(stored["status"]["phase"], "Pending", "what the old node said is void");
+    assert!(stored["status"].get("observedGeneration").is_none());
+    assert_eq!(stored["status"]["conditions"].as_array().unwrap().len(), 1);
+    let late = world.service.report_application(&one, &app("web"), created.uid, report).await;
+    assert!(late.is_err(), "and it is not heard any more");
+    let unpinned = tree(&world.merge(&app("web"), json!({"spec": {"placement": null}})).await.unwrap().entry);
+    assert_eq!(unpinned["status"], json!({"phase": "Pending"}));
+}
+
+#[tokio::test]
+async fn odd_metadata_is_stored_with_a_warning() {
+    let world = World::new().await;
+    let mut body = application("web");
+    body["metadata"]["labels"] = json!({"not a key": "x", "good": "-bad-"});
+    body["metadata"]["ownerReferences"] = json!([{"kind": "Thing", "name": "x"}]);
+    let written = world.create(body).await.unwrap();
+    assert_eq!(written.warnings.len(), 3, "{:?}", written.warnings);
+    assert_eq!(tree(&written.entry)["metadata"]["labels"]["not a key"], "x");
+    let again = world.merge(&app("web"), json!({"spec": {"image": "y"}})).await.unwrap();
+    assert!(again.warnings.is_empty(), "not about what is there already: {:?}", again.warnings);
+}
+
+#[tokio::test]
+async fn only_a_door_freezes() {
+    let world = World::new().await;
+    let mut body = application("web");
+    body["spec"]["frozen"] = json!(true);
+    let created = tree(&world.create(body).await.unwrap().entry);
+    assert!(created["spec"].get("frozen").is_none());
+    let written = world.merge(&app("web"), json!({"spec": {"frozen": true}})).await.unwrap();
+    assert_eq!(tree(&written.entry), created, "a write of it is none");
+}

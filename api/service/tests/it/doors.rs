@@ -191,8 +191,9 @@ async fn reports_of_the_right_node_are_stored_once() {
     let stored = world.get(&key).await.unwrap();
     assert_eq!(stored["status"]["phase"], "Running");
     assert_eq!(stored["status"]["observedGeneration"], 1);
-    assert_eq!(stored["status"]["conditions"][0]["type"], "Ready");
-    assert_eq!(stored["status"]["conditions"][0]["status"], "True");
+    let conditions = stored["status"]["conditions"].as_array().unwrap();
+    let found: Vec<_> = conditions.iter().map(|one| (&one["type"], &one["status"])).collect();
+    assert_eq!(found, [(&json!("Scheduled"), &json!("True")), (&json!("Ready"), &json!("True"))]);
     assert_eq!(stored["metadata"]["generation"], 1);
     for _ in 0..3 {
         let again =

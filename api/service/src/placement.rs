@@ -1,0 +1,70 @@
+//! What placing an Application, or taking its placement back, means for its status.
+//!
+//! The same whoever places it (the scheduler through its door, an author with `spec.placement.nodeName`): what
+//! an earlier node or the scheduler said is about a placement that is no more, so it goes in the very change
+//! that makes it untrue, and nobody ever sees the new node beside the old node's report.
+
+use horchestra_core::object::Object;
+
+use crate::conditions::{self, Condition};
+
+/// The condition about placement.
+pub(crate) const SCHEDULED: &str = "Scheduled";
+/// The condition about the running workload.
+pub(crate) const READY: &str = "Ready";
+
+/// What a node's report fills in.
+const REPORTED: [&str; 6] =
+    ["message", "observedGeneration", "address", "exitCode", "finishedAt", "attempts"];
+
+/// The node that an Application is placed on; empty for none.
+pub(crate) fn node_of(object: &Object) -> &str {
+    object.str_at(&["spec", "placement", "nodeName"])
+}
+
+/// Placed in this generation, nothing heard yet.
+pub(crate) fn mark_placed(object: &mut Object, generation: i64) {
+    forget(object);
+    conditions::status_mut(object).insert("phase".to_owned(), "Pending".into());
+    let placed = Condition { kind: SCHEDULED, status: "True", reason: "Bound", message: "", generation };
+    conditions::set(object, &placed);
+}
+
+/// Not placed any more, and nobody has looked for a place yet.
+pub(crate) fn mark_unplaced(object: &mut Object) {
+    forget(object);
+    conditions::status_mut(object).insert("phase".to_owned(), "Pending".into());
+    conditions::clear(object, SCHEDULED);
+}
+
+fn forget(object: &mut Object) {
+    let status = conditions::status_mut(object);
+    for member in REPORTED {
+        status.remove(member);
+    }
+    conditions::clear(object, READY);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_another_node_said_is_forgotten() {
+        let mut object = Object::from_value(json!({"status": {
+            "phase": "Running", "message": "m", "observedGeneration": 3, "attempts": 2, "exitCode": 0,
+            "conditions": [{"type": "Ready", "status": "True"}, {"type": "Mine", "status": "True"}],
+        }}))
+        .unwrap();
+        mark_placed(&mut object, 4);
+        let status = object.get("status").unwrap();
+        assert_eq!(status["phase"], "Pending");
+        assert_eq!(status.as_object().unwrap().len(), 2, "{status}");
+        assert_eq!(status["conditions"][0]["type"], "Mine");
+        assert_eq!(status["conditions"][1]["observedGeneration"], 4);
+        mark_unplaced(&mut object);
+        assert!(conditions::find(&object, SCHEDULED).is_none());
+        assert!(conditions::find(&object, "Mine").is_some());
+    }
+}
