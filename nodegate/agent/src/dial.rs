@@ -34,6 +34,10 @@ use crate::identity::Identity;
 /// How long connecting and the handshake may take together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Bytes that may wait here for the server to read. As small as in deployed agents:
+/// a server that stops reading is felt soon.
+const SEND_BUFFER: usize = 64 << 10;
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
@@ -110,6 +114,7 @@ pub async fn dial(controller: &Controller, identity: &Identity) -> Result<Connec
     let closed = CancellationToken::new();
     let (send, driver) =
         hyper::client::conn::http2::Builder::new(Tracked { tasks: tasks.clone(), closed: closed.clone() })
+            .max_send_buf_size(SEND_BUFFER)
             .handshake(TokioIo::new(tls))
             .await?;
     tasks.spawn(closed.clone().run_until_cancelled_owned(async move {

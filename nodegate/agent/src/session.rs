@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use horchestra_proto::node::v1::node_message::Body as Up;
 use horchestra_proto::node::v1::{AppMetrics, NodeMessage, NodeStatus};
 use rand::seq::SliceRandom;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -35,6 +36,9 @@ use crate::units::{Units, now_unix_nano};
 
 /// Messages that may wait on their way up.
 const QUEUE: usize = 8;
+
+/// How long the gateway may take to answer the end of our half.
+const PARTING: Duration = Duration::from_millis(300);
 
 /// What a session works with; it outlives sessions.
 pub struct Parts {
@@ -65,6 +69,8 @@ pub async fn run(parts: &Arc<Parts>, connection: Connection, stop: &Cancellation
     tasks.spawn(converge(parts.clone(), pushes, out.clone(), ended.clone()));
 
     let mut client = connection.client.clone();
+    // The stream upwards ends when nobody can send any more, so this end only borrows.
+    let sender = out.downgrade();
     let talk = async {
         // The answer may come as late as the gateway likes; heartbeats flow before.
         let mut incoming = client.session(ReceiverStream::new(outgoing)).await?.into_inner();
@@ -80,7 +86,8 @@ pub async fn run(parts: &Arc<Parts>, connection: Connection, stop: &Cancellation
                     // first can then not be cancelled any more.
                     let cancel = CancellationToken::new();
                     cancels.insert(request.id.clone(), cancel.clone());
-                    let (parts, out, ended) = (parts.clone(), out.clone(), ended.clone());
+                    let Some(out) = sender.upgrade() else { continue };
+                    let (parts, ended) = (parts.clone(), ended.clone());
                     tasks.spawn(async move {
                         let own_log = parts.own_log.as_deref();
                         let served = logs::serve(request, &parts.units, own_log, &out, &cancel);
@@ -98,12 +105,17 @@ pub async fn run(parts: &Arc<Parts>, connection: Connection, stop: &Cancellation
         }
         Ok(())
     };
-    let end: Option<Result<(), Status>> = stop.run_until_cancelled(talk).await;
+    let mut talk = pin!(talk);
+    let mut end: Option<Result<(), Status>> = stop.run_until_cancelled(&mut talk).await;
 
     ended.cancel();
     drop(out);
     tasks.close();
     tasks.wait().await;
+    if end.is_none() {
+        // Our half has ended; a gateway that notices frees the node's place at once.
+        end = timeout(PARTING, talk).await.ok();
+    }
     connection.close().await;
     end.and_then(Result::err)
 }

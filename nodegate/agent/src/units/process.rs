@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -239,7 +239,7 @@ impl Processes {
         if !state.is_supervised() {
             return None;
         }
-        let page = 4096;
+        let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
         let supervisor = procfs::stat(state.supervisor.pid)?;
         let mut usage = Usage::default();
         // What has ended and was waited for is in the sums of whoever waited.

@@ -78,6 +78,8 @@ impl FakeGateway {
         let serving = Server::builder()
             .tls_config(tls)
             .expect("TLS")
+            // Little, so that what is not read is noticed.
+            .initial_stream_window_size(16 << 10)
             .add_service(NodeServiceServer::new(Service { sessions: found }))
             .serve_with_incoming(TcpListenerStream::new(listener));
         let server = tokio::spawn(async move { serving.await.expect("serves") });
@@ -111,6 +113,19 @@ impl FakeSession {
     pub async fn recv(&mut self) -> Option<Up> {
         let message = timeout(SOON, self.up.message()).await.expect("a message in time");
         message.ok().flatten().map(|message| message.body.expect("a body"))
+    }
+
+    /// Reads to the end of the node's half; true when that end was in order.
+    pub async fn ends_well(&mut self) -> bool {
+        let end = async {
+            loop {
+                match self.up.message().await {
+                    Ok(Some(_)) => {}
+                    end => return end.is_ok(),
+                }
+            }
+        };
+        timeout(SOON, end).await.expect("an end in time")
     }
 
     /// The first message for which the test has a use; others are dropped.

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use horchestra_agent::units::ledger::UnitDirectory;
+use horchestra_agent::units::ledger::{StopRequest, UnitDirectory};
 use horchestra_agent::units::procfs;
 use horchestra_proto::node::v1::LogRequest;
 use horchestra_proto::node::v1::node_message::Body as Up;
@@ -439,6 +439,24 @@ async fn a_killed_supervisor_leaves_nothing_and_its_service_starts_again() {
     assert_eq!((end.phase.as_str(), end.exit_code, end.attempts), ("Failed", 137, 1));
     session.push([]).await;
     session.idle().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_that_hangs_is_ended_by_the_agent_without_a_gateway() {
+    let (pki, state) = (Pki::new(), State::new());
+    let (gateway, node, mut session) = begin(&pki, &state).await;
+    let app = TestApp::new("web").shell("sleep 1000");
+    session.push([app.0.clone()]).await;
+    session.phase("web", "Running").await;
+    drop((gateway, session));
+    // A supervisor that does not do its work, and a stop that was asked for long ago.
+    let uid = app.uid().to_string();
+    let supervisor = state.unit(&app).state().expect("a state").supervisor;
+    kill(Pid::from_raw(supervisor.pid), Signal::SIGSTOP).expect("stops");
+    let request = StopRequest { grace_seconds: 1, at_unix_nano: 0 };
+    state.unit(&app).write_stop_request(&request).expect("writes");
+    eventually("the end of it", || of_unit(&uid).is_empty() && !supervisor.is_alive()).await;
     node.stop().await;
 }
 

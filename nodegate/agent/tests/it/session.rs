@@ -116,14 +116,36 @@ async fn a_refused_node_comes_back_after_the_same_pause_every_time() {
 }
 
 #[tokio::test]
+async fn a_gateway_that_stops_reading_silences_the_node() {
+    let pki = Pki::new();
+    let mut gateway = FakeGateway::start(&pki).await;
+    let node = Running::start(&gateway, &pki, NodeOptions { heartbeat: Duration::from_millis(1), ..quick() });
+    let mut session = gateway.session().await;
+    // Not waiting for something, but for nothing: what is not read must fill up.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut last: Option<jiff::Timestamp> = None;
+    let silence = session
+        .until(|up| {
+            let Up::Status(status) = up else { return None };
+            let node: Value = serde_json::from_slice(&status.node).expect("JSON");
+            let now = node["status"]["heartbeat"].as_str().expect("text").parse().expect("a time");
+            let gap = last.replace(now).map(|last| now.duration_since(last));
+            gap.filter(|gap| gap.as_secs() >= 2)
+        })
+        .await;
+    assert!(silence.as_secs() >= 2, "{silence}");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn stopping_the_agent_closes_the_stream() {
     let pki = Pki::new();
     let mut gateway = FakeGateway::start(&pki).await;
     let node = Running::start(&gateway, &pki, quick());
     let mut session = gateway.session().await;
     assert!(matches!(session.recv().await, Some(Up::Status(_))));
-    node.stop().await;
-    while session.recv().await.is_some() {}
+    let (orderly, ()) = tokio::join!(session.ends_well(), node.stop());
+    assert!(orderly);
 }
 
 #[tokio::test]
