@@ -37,10 +37,11 @@ pub struct Args {
     #[command(flatten)]
     pub metrics: MetricsArgs<9454>,
 
-    /// Silence after which a node counts as not ready; a silent session may be taken over after this time, but
-    /// not before 60s
-    #[arg(long, default_value = "45s", value_parser = duration, value_name = "DURATION")]
-    pub node_ready_timeout: Duration,
+    /// How long a node may be silent before it is judged not ready; a silent session may be taken over after
+    /// this time, but not before 60s [default: the cluster's, which is 45s unless its first process said
+    /// otherwise]
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub node_ready_timeout: Option<Duration>,
 
     /// How often a node is sent its desired state again though nothing changed; 0 = never
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
@@ -66,11 +67,12 @@ pub struct Args {
 }
 
 impl Args {
-    /// What the gateway runs by; `internal` is where the internal listener turned out to listen.
-    pub fn settings(&self, internal: SocketAddr) -> Settings {
+    /// What the gateway runs by. `internal` is where the internal listener turned out to listen,
+    /// `ready_timeout` what the cluster has agreed on.
+    pub fn settings(&self, internal: SocketAddr, ready_timeout: Duration) -> Settings {
         Settings {
             internal_address: self.internal_advertise.clone().unwrap_or_else(|| internal.to_string()),
-            stale_after: self.node_ready_timeout.max(SHORTEST_STALE),
+            stale_after: ready_timeout.max(SHORTEST_STALE),
             resend_every: (!self.resend_interval.is_zero()).then_some(self.resend_interval),
             log_streams: self.log_streams as usize,
             accepts_per_second: self.accept_rate,
@@ -86,6 +88,8 @@ impl Args {
 mod tests {
     use super::*;
 
+    const READY: Duration = Duration::from_secs(45);
+
     fn args(extra: &[&str]) -> Args {
         let base = ["test", "--database-url=x", "--tls-cert=c", "--tls-key=k", "--tls-ca=a"];
         let peer = ["--peer-cert=c", "--peer-key=k", "--peer-ca=a"];
@@ -94,9 +98,8 @@ mod tests {
 
     #[test]
     fn sessions_are_never_taken_over_within_a_minute() {
-        for (timeout, stale) in [("45s", 60), ("1s", 60), ("2m", 120)] {
-            let timeout = format!("--node-ready-timeout={timeout}");
-            let settings = args(&[&timeout]).settings(([127, 0, 0, 1], 9444).into());
+        for (timeout, stale) in [(45, 60), (1, 60), (120, 120)] {
+            let settings = args(&[]).settings(([127, 0, 0, 1], 9444).into(), Duration::from_secs(timeout));
             assert_eq!(settings.stale_after, Duration::from_secs(stale));
         }
     }
@@ -105,7 +108,7 @@ mod tests {
     fn defaults() {
         let args = args(&[]);
         assert_eq!(args.listen.to_string(), "127.0.0.1:8444");
-        let settings = args.settings(([127, 0, 0, 1], 7).into());
+        let settings = args.settings(([127, 0, 0, 1], 7).into(), READY);
         assert_eq!(settings.internal_address, "127.0.0.1:7");
         assert_eq!(settings.resend_every, Some(Duration::from_secs(300)));
         assert_eq!(settings.log_streams, 256);
@@ -114,7 +117,7 @@ mod tests {
     #[test]
     fn resending_can_be_turned_off_and_the_address_advertised() {
         let args = args(&["--resend-interval=0", "--internal-advertise=gate-1.internal:9444"]);
-        let settings = args.settings(([0, 0, 0, 0], 9444).into());
+        let settings = args.settings(([0, 0, 0, 0], 9444).into(), READY);
         assert_eq!(settings.resend_every, None);
         assert_eq!(settings.internal_address, "gate-1.internal:9444");
     }

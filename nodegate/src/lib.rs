@@ -13,6 +13,7 @@ pub mod beats;
 pub mod desired;
 pub mod front;
 pub mod gate;
+pub mod gateway;
 pub mod logs;
 pub mod metrics;
 pub mod node_status;

@@ -199,16 +199,16 @@ async fn a_change_made_while_the_gateway_was_deaf_or_cut_off_is_delivered() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let mut node = served(&world, &gateway, json!({})).await;
-    gateway.backend.set_deaf(true);
+    gateway.backend().set_deaf(true);
     world.merge(&app_key("web"), json!({"spec": {"args": ["deaf"]}})).await;
     let desired = node.desired(SOON).await.unwrap();
     assert_eq!(named(&desired)[0].1["spec"]["args"], json!(["deaf"]));
-    gateway.backend.set_deaf(false);
+    gateway.backend().set_deaf(false);
 
-    gateway.backend.set_cut_off(true);
+    gateway.backend().set_cut_off(true);
     world.merge(&app_key("web"), json!({"spec": {"args": ["cut off"]}})).await;
     assert_no_push(&mut node).await;
-    gateway.backend.set_cut_off(false);
+    gateway.backend().set_cut_off(false);
     let desired = node.desired(SOON).await.unwrap();
     assert_eq!(named(&desired)[0].1["spec"]["args"], json!(["cut off"]));
     assert!(node.is_open());

@@ -65,7 +65,7 @@ async fn a_short_outage_of_the_database_costs_no_stream_and_no_report() {
     let mut node = world.connect(&gateway, "n1").await;
     node.desired(SOON).await.unwrap();
 
-    gateway.backend.set_cut_off(true);
+    gateway.backend().set_cut_off(true);
     eventually(SOON, async || gateway.gateway.gate.readiness().is_err()).await;
     world.merge(&app_key("web"), json!({"spec": {"args": ["meanwhile"]}})).await;
     for phase in ["Failed", "Running"] {
@@ -77,7 +77,7 @@ async fn a_short_outage_of_the_database_costs_no_stream_and_no_report() {
     assert_no_push(&mut node).await;
     assert!(node.is_open());
 
-    gateway.backend.set_cut_off(false);
+    gateway.backend().set_cut_off(false);
     let desired = node.desired(SOON).await.unwrap();
     assert_eq!(named(&desired)[0].1["spec"]["args"], json!(["meanwhile"]));
     eventually(SOON, async || world.app("web").await["status"]["phase"] == "Running").await;
@@ -96,7 +96,7 @@ async fn a_gateway_that_stays_cut_off_sends_its_nodes_away() {
     };
     let (one, two) = (world.gateway_with(cut_off_soon).await, world.gateway().await);
     let mut node = world.join(&one, "n1").await;
-    one.backend.set_cut_off(true);
+    one.backend().set_cut_off(true);
     let status = node.ended(SOON).await.unwrap().unwrap();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     let node = eventually(SOON, async || {
@@ -105,7 +105,7 @@ async fn a_gateway_that_stays_cut_off_sends_its_nodes_away() {
     })
     .await;
     // What the first gateway still wants to give up is no longer its own.
-    one.backend.set_cut_off(false);
+    one.backend().set_cut_off(false);
     eventually(SOON, async || one.gateway.gate.readiness()).await;
     tokio::time::sleep(A_WHILE).await;
     let row = world.operator.store().session_of("n1").await.unwrap().unwrap();
@@ -125,7 +125,7 @@ async fn a_gateway_that_stood_still_writes_nothing_for_a_node_that_was_taken_ove
     eventually(SOON, async || world.app("web").await["status"]["phase"] == "Running").await;
 
     // Stopped in the middle of a write, for longer than its term.
-    one.backend.set_stalled(true);
+    one.backend().set_stalled(true);
     old.app_status(report("web", "Failed", 1)).await.unwrap();
     old.heartbeat().await.unwrap();
     let mut new = eventually(SOON, async || {
@@ -137,7 +137,7 @@ async fn a_gateway_that_stood_still_writes_nothing_for_a_node_that_was_taken_ove
     eventually(SOON, async || world.app("web").await["status"]["phase"] == "Pending").await;
     let before = world.app("web").await;
 
-    one.backend.set_stalled(false);
+    one.backend().set_stalled(false);
     old.app_status(report("web", "Failed", 1)).await.ok();
     let end = old.ended(SOON).await.unwrap().unwrap();
     assert_eq!(end.code(), Code::Aborted, "{end}");

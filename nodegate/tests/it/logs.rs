@@ -33,6 +33,10 @@ use crate::world::{SOON, TestGateway, World};
 pub struct Line(SendRequest<Body>);
 
 impl Line {
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
     pub async fn send(mut self, request: Request<Body>) -> Response<Incoming> {
         self.0.send_request(request).await.unwrap()
     }

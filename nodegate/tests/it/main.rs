@@ -4,6 +4,7 @@ mod deletion;
 mod desired;
 mod gateways;
 mod logs;
+mod postgres;
 mod registration;
 mod reports;
 mod sessions;

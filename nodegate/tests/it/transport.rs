@@ -138,3 +138,58 @@ async fn a_request_that_is_no_grpc_call_is_misdirected() {
     let response = connection.clone().send(request).await;
     assert_eq!(response.status(), http::StatusCode::MISDIRECTED_REQUEST);
 }
+
+/// Forwards one connection to `target` until it is told to swallow everything, in both directions and without
+/// closing anything: a cable that was cut.
+async fn cuttable_line(
+    target: std::net::SocketAddr,
+) -> (std::net::SocketAddr, tokio::sync::watch::Sender<bool>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (cut, is_cut) = tokio::sync::watch::channel(false);
+    tokio::spawn(async move {
+        let (near, _) = listener.accept().await.unwrap();
+        let far = TcpStream::connect(target).await.unwrap();
+        let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
+        for (mut from, mut to) in [(near_read, far_write), (far_read, near_write)] {
+            let is_cut = is_cut.clone();
+            tokio::spawn(async move {
+                let mut buffer = [0; 4096];
+                while let Ok(count @ 1..) = from.read(&mut buffer).await {
+                    if !*is_cut.borrow() && to.write_all(&buffer[..count]).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, cut)
+}
+
+#[tokio::test]
+async fn a_peer_that_no_longer_answers_is_given_up() {
+    let world = World::new().await;
+    let quick = |settings: &mut horchestra_nodegate::settings::Settings| {
+        settings.ping_every = Duration::from_millis(200);
+        settings.ping_timeout = Duration::from_millis(300);
+    };
+    let gateway = world.gateway_with(quick).await;
+    let (line, cut) = cuttable_line(gateway.address).await;
+    let controller = horchestra_agent::controller::Controller::parse(&line.to_string()).unwrap();
+    let node = ScriptedNode::connect(&controller, &world.identity("n1")).await.unwrap();
+    gateway.wait_for_session("n1").await;
+    cut.send_replace(true);
+    eventually(SOON, async || !gateway.has_session("n1")).await;
+    drop(node);
+}
+
+#[tokio::test]
+async fn a_connection_without_a_call_is_closed_and_one_with_a_silent_session_is_not() {
+    let world = World::new().await;
+    let gateway = world.gateway_with(|settings| settings.idle_timeout = Duration::from_millis(400)).await;
+    let node = world.join(&gateway, "n1").await;
+    let idle = crate::logs::h2(&world, gateway.address, None).await;
+    eventually(SOON, async || idle.is_closed()).await;
+    assert!(node.is_open());
+    assert!(gateway.has_session("n1"));
+}

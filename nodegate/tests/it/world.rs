@@ -13,7 +13,7 @@ use horchestra_auth::identity::{Credential, Identity};
 use horchestra_auth::pki::{Authority, HostName, Issued, Lifetime};
 use horchestra_core::Object;
 use horchestra_core::kind::{Key, Kind};
-use horchestra_nodegate::run::{Gateway, GatewayTls};
+use horchestra_nodegate::gateway::{Gateway, GatewayTls};
 use horchestra_nodegate::settings::Settings;
 use horchestra_proto::node::v1::{AppStatus, DesiredState, NodeUsage, node_message};
 use horchestra_runtime::tls::KeyPairFiles;
@@ -22,8 +22,9 @@ use horchestra_service::{
     At, Body, Caller, DeleteOptions, Part, Patch, PatchType, RequestContext, Service, ServiceConfig,
     WriteOptions,
 };
-use horchestra_store::{MemoryBackend, MemoryDatabase, Store, StoreOptions};
-use horchestra_testkit::{TempDir, eventually};
+use horchestra_store::postgres::PostgresBackend;
+use horchestra_store::{Backend, MemoryBackend, MemoryDatabase, Store, StoreOptions};
+use horchestra_testkit::{TempDir, Template, TestDatabase, eventually};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -34,9 +35,30 @@ pub const A_WHILE: Duration = Duration::from_millis(600);
 
 pub const NAMESPACE: &str = "team";
 
+/// Where everything is kept.
+enum Database {
+    Memory(MemoryDatabase),
+    Postgres(TestDatabase),
+}
+
+impl Database {
+    /// A connection of its own; the in-memory one can be broken on demand.
+    fn connect(&self) -> (Arc<dyn Backend>, Option<Arc<MemoryBackend>>) {
+        match self {
+            Database::Memory(database) => {
+                let backend = database.connect();
+                (backend.clone(), Some(backend))
+            }
+            Database::Postgres(database) => {
+                (PostgresBackend::open(database.url(), Default::default()).unwrap(), None)
+            }
+        }
+    }
+}
+
 /// A database, its operator, and the authority that everybody believes.
 pub struct World {
-    pub database: MemoryDatabase,
+    database: Database,
     pub operator: Service,
     pub authority: Authority,
     issuer: NodeIssuer,
@@ -44,11 +66,26 @@ pub struct World {
 }
 
 impl World {
-    /// With an empty namespace in it.
+    /// In memory, with an empty namespace in it.
     pub async fn new() -> World {
+        World::over(Database::Memory(MemoryDatabase::new())).await
+    }
+
+    /// The same on PostgreSQL.
+    pub async fn on_postgres() -> World {
+        let schema = horchestra_store::postgres::fingerprint();
+        let template = Template::prepare("nodegate", &schema, async |url| {
+            horchestra_store::postgres::migrate_schema(&url).await?;
+            Ok(())
+        })
+        .await
+        .unwrap();
+        World::over(Database::Postgres(template.database().await.unwrap())).await
+    }
+
+    async fn over(database: Database) -> World {
         let _ = horchestra_runtime::crypto::install();
-        let database = MemoryDatabase::new();
-        let store = Store::open(database.connect(), StoreOptions::default());
+        let store = Store::open(database.connect().0, StoreOptions::default());
         store.ready().await;
         let operator = Service::new(store, ServiceConfig::default());
         let authority = Authority::generate().unwrap();
@@ -162,13 +199,13 @@ impl World {
             ..Settings::default()
         };
         adjust(&mut settings);
-        let backend = self.database.connect();
-        let store = Store::open(backend.clone(), StoreOptions::default());
+        let (backend, breakable) = self.database.connect();
+        let store = Store::open(backend, StoreOptions::default());
         let service = Service::new(store, ServiceConfig::default());
         let metrics = Metrics::new("test", "0", None);
         let tasks = Tasks::new(&metrics);
         let gateway = Gateway::launch(service, settings, (nodes, internal), &self.tls(), &metrics, &tasks);
-        let test = TestGateway { gateway, backend, address, internal: internal_address, tasks };
+        let test = TestGateway { gateway, breakable, address, internal: internal_address, tasks };
         eventually(SOON, async || test.gateway.gate.readiness()).await;
         test
     }
@@ -218,13 +255,18 @@ impl World {
 /// A gateway under test.
 pub struct TestGateway {
     pub gateway: Gateway,
-    pub backend: Arc<MemoryBackend>,
+    breakable: Option<Arc<MemoryBackend>>,
     pub address: SocketAddr,
     pub internal: SocketAddr,
     tasks: Tasks,
 }
 
 impl TestGateway {
+    /// The gateway's own connection to the database, to be broken.
+    pub fn backend(&self) -> &MemoryBackend {
+        self.breakable.as_ref().expect("a test in memory")
+    }
+
     pub fn controller(&self) -> Controller {
         Controller::parse(&self.address.to_string()).unwrap()
     }

@@ -1,0 +1,96 @@
+//! A gateway as a whole: put together, and taken apart in the right order.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingServer, TlsError};
+use horchestra_runtime::{Metrics, Tasks};
+use horchestra_service::Service;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::front::Front;
+use crate::gate::Gate;
+use crate::relay::LogRelay;
+use crate::settings::Settings;
+use crate::transport::listener::Listening;
+use crate::transport::pace::Pace;
+
+/// An agent opens one stream per connection; an API replica reads many logs over one.
+const NODE_STREAMS: u32 = 64;
+const INTERNAL_STREAMS: u32 = 1024;
+
+/// The TLS sides of the two listeners.
+pub struct GatewayTls {
+    pub nodes: Arc<ReloadingServer>,
+    pub internal: Arc<ReloadingServer>,
+}
+
+impl GatewayTls {
+    /// `serving` is what nodes see, `peer` what the other processes of the control plane see; `clients` and
+    /// `peers` are the authorities that these come from. Nodes may come without a certificate, so that they
+    /// can be told; the other processes may not.
+    pub fn load(
+        serving: KeyPairFiles,
+        clients: &Path,
+        peer: KeyPairFiles,
+        peers: &Path,
+    ) -> Result<GatewayTls, TlsError> {
+        let nodes = ReloadingServer::load(
+            serving,
+            ClientCertificates::Optional { ca: clients.to_owned() },
+            &[b"h2", b"http/1.1"],
+        )?;
+        let internal =
+            ReloadingServer::load(peer, ClientCertificates::Required { ca: peers.to_owned() }, &[b"h2"])?;
+        Ok(GatewayTls { nodes: Arc::new(nodes), internal: Arc::new(internal) })
+    }
+}
+
+/// A gateway that runs.
+pub struct Gateway {
+    pub gate: Arc<Gate>,
+    accepting: CancellationToken,
+    background: CancellationToken,
+}
+
+impl Gateway {
+    /// Starts a gateway on these sockets.
+    pub fn launch(
+        service: Service,
+        settings: Settings,
+        (nodes, internal): (TcpListener, TcpListener),
+        tls: &GatewayTls,
+        metrics: &Metrics,
+        tasks: &Tasks,
+    ) -> Gateway {
+        let gate = Gate::new(service, settings, metrics, tasks.clone());
+        let (accepting, background) = (CancellationToken::new(), CancellationToken::new());
+        gate.start(&background);
+        let listening = |tls: &Arc<ReloadingServer>, streams: u32| Listening {
+            tls: Arc::clone(tls),
+            streams,
+            settings: Arc::clone(&gate.settings),
+            metrics: gate.metrics.clone(),
+            tasks: tasks.clone(),
+            pace: Arc::new(Pace::per_second(gate.settings.accepts_per_second)),
+        };
+        let front = Front::server(Arc::clone(&gate));
+        let relay = LogRelay::server(Arc::clone(&gate));
+        tasks
+            .spawn("node-listener", listening(&tls.nodes, NODE_STREAMS).run(nodes, front, accepting.clone()));
+        tasks.spawn(
+            "internal-listener",
+            listening(&tls.internal, INTERNAL_STREAMS).run(internal, relay, accepting.clone()),
+        );
+        Gateway { gate, accepting, background }
+    }
+
+    /// Stops in order: no new connections, then the sessions leave, then the term is given up.
+    pub async fn shutdown(&self) {
+        self.accepting.cancel();
+        self.gate.drain().await;
+        self.gate.retire().await;
+        self.background.cancel();
+    }
+}
