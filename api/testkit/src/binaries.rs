@@ -49,6 +49,12 @@ pub fn folder() -> anyhow::Result<PathBuf> {
     }
 }
 
+/// One of PostgreSQL's client programs: from the server's folder, else whatever the PATH has.
+pub fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let beside = folder()?.join(name);
+    Ok(if beside.is_file() { beside } else { PathBuf::from(name) })
+}
+
 /// Who runs the server: the current user, or for root an unprivileged account.
 #[derive(Clone, Copy, Debug)]
 pub struct Account(Option<(Uid, Gid)>);

@@ -29,7 +29,7 @@ mod shared;
 mod wait;
 mod warden;
 
-pub use binaries::folder as postgres_programs;
+pub use binaries::program as postgres_program;
 pub use cluster::{Cluster, ClusterOptions, Shutdown};
 pub use database::{Template, TestDatabase, empty_database, server_url};
 pub use files::{TempDir, free_port};

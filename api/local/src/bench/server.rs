@@ -135,7 +135,7 @@ fn answer_of(program: &str, arguments: &[&str]) -> String {
 
 /// pgbench, from the folder that the server's programs came from.
 pub fn pgbench() -> Result<PathBuf> {
-    Ok(horchestra_testkit::postgres_programs()?.join("pgbench"))
+    horchestra_testkit::postgres_program("pgbench")
 }
 
 /// A store as a process has one: every kind cached.

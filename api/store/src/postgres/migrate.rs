@@ -36,29 +36,24 @@ pub fn fingerprint() -> Vec<u8> {
 /// Brings the schema up to date, and in a database that never stored anything creates the Namespace
 /// `default` as its first object.
 pub async fn migrate(url: &str) -> Result<(), MigrateError> {
-    locked(url, async |connection| {
-        run(connection).await?;
-        let row = sqlx::query("select horchestra.head()")
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(MigrateError::Statement)?;
-        if row.try_get::<i64, _>(0).map_err(MigrateError::Statement)? == 0 {
-            seed(url).await.map_err(MigrateError::Seed)?;
-        }
-        Ok(())
-    })
-    .await
+    let mut connection = locked(url).await?;
+    let migrated = run(&mut connection).await;
+    let seeded = match migrated {
+        Ok(()) => seed_if_new(url, &mut connection).await,
+        Err(error) => Err(error),
+    };
+    close(connection, seeded).await
 }
 
 /// Brings the schema up to date and stores nothing.
 pub async fn migrate_schema(url: &str) -> Result<(), MigrateError> {
-    locked(url, run).await
+    let mut connection = locked(url).await?;
+    let migrated = run(&mut connection).await;
+    close(connection, migrated).await
 }
 
-async fn locked(
-    url: &str,
-    work: impl AsyncFnOnce(&mut PgConnection) -> Result<(), MigrateError>,
-) -> Result<(), MigrateError> {
+/// A connection that holds the lock until it is closed.
+async fn locked(url: &str) -> Result<PgConnection, MigrateError> {
     let options: PgConnectOptions = url.parse().map_err(MigrateError::Url)?;
     let mut connection = options.connect().await.map_err(MigrateError::Connect)?;
     sqlx::query("select pg_advisory_lock($1)")
@@ -66,8 +61,10 @@ async fn locked(
         .execute(&mut connection)
         .await
         .map_err(MigrateError::Statement)?;
-    let result = work(&mut connection).await;
-    // Closing gives the lock back, whatever happened.
+    Ok(connection)
+}
+
+async fn close(connection: PgConnection, result: Result<(), MigrateError>) -> Result<(), MigrateError> {
     let closed = connection.close().await;
     result?;
     closed.map_err(MigrateError::Statement)
@@ -84,7 +81,13 @@ async fn run(connection: &mut PgConnection) -> Result<(), MigrateError> {
     migrator.create_schema("horchestra");
     migrator.dangerous_set_table_name("horchestra.migrations");
     migrator.set_ignore_missing(true);
-    migrator.run(connection).await.map_err(MigrateError::Run)
+    migrator.run_direct(None, connection, false).await.map_err(MigrateError::Run)
+}
+
+async fn seed_if_new(url: &str, connection: &mut PgConnection) -> Result<(), MigrateError> {
+    let row = sqlx::query("select horchestra.head()").fetch_one(connection).await;
+    let head = row.and_then(|row| row.try_get::<i64, _>(0)).map_err(MigrateError::Statement)?;
+    if head == 0 { seed(url).await.map_err(MigrateError::Seed) } else { Ok(()) }
 }
 
 async fn seed(url: &str) -> Result<(), BackendError> {

@@ -92,23 +92,6 @@ impl Default for Options {
 /// How long a call waits for a connection before the database counts as unavailable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What every connection of a running process is set to. No statement, lock or idle transaction of ours
-/// lives longer than five seconds, so that no process can hold up the others for longer. Commits are
-/// durable whatever the cluster's default. Plans are generic and never scan whole tables: they are made when
-/// the tables are still empty, and kept.
-const SESSION: &str = "select \
-    set_config('statement_timeout', '5000', false), \
-    set_config('lock_timeout', '5000', false), \
-    set_config('idle_in_transaction_session_timeout', '5000', false), \
-    set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on' \
-               else current_setting('synchronous_commit') end, false), \
-    set_config('plan_cache_mode', 'force_generic_plan', false), \
-    set_config('enable_seqscan', 'off', false), \
-    set_config('enable_hashjoin', 'off', false), \
-    set_config('enable_mergejoin', 'off', false), \
-    set_config('jit', 'off', false), \
-    set_config('timezone', 'UTC', false)";
-
 /// A process's access to the database. See the module's essay.
 pub struct PostgresBackend {
     /// Commits and what belongs to them.
@@ -142,7 +125,7 @@ impl PostgresBackend {
                 .max_lifetime(None)
                 .after_connect(|connection, _| {
                     async move {
-                        sqlx::query(SESSION).execute(connection).await?;
+                        sqlx::query(statements::SESSION).execute(connection).await?;
                         Ok(())
                     }
                     .boxed()

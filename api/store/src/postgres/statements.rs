@@ -4,6 +4,23 @@
 //! a latency metric under its name. Statements that only set up a connection or change the schema are not
 //! here.
 
+/// What every connection of a running process is set to. No statement, lock or idle transaction of ours
+/// lives longer than five seconds, so that no process can hold up the others for longer. Commits are
+/// durable whatever the cluster's default. Plans are generic and never scan whole tables: they are made when
+/// the tables are still empty, and kept.
+pub const SESSION: &str = "select \
+    set_config('statement_timeout', '5000', false), \
+    set_config('lock_timeout', '5000', false), \
+    set_config('idle_in_transaction_session_timeout', '5000', false), \
+    set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on' \
+               else current_setting('synchronous_commit') end, false), \
+    set_config('plan_cache_mode', 'force_generic_plan', false), \
+    set_config('enable_seqscan', 'off', false), \
+    set_config('enable_hashjoin', 'off', false), \
+    set_config('enable_mergejoin', 'off', false), \
+    set_config('jit', 'off', false), \
+    set_config('timezone', 'UTC', false)";
+
 /// A statement of the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement {

@@ -4,5 +4,6 @@ mod database;
 mod oracle;
 mod races;
 mod schema;
+mod upkeep;
 
 crate::behaviour::suite!(crate::postgres::database::world);

@@ -1,0 +1,128 @@
+//! Partitions of the log: made ahead, dropped behind, and every retained revision whole.
+
+use std::time::Duration;
+
+use horchestra_core::kind::Kind;
+use horchestra_store::postgres::PostgresBackend;
+use horchestra_store::{Backend, ReadError, Retention, Store, StoreOptions};
+use sqlx::Connection;
+use sqlx::postgres::PgConnection;
+use uuid::Uuid;
+
+use super::database::{connect, database};
+use crate::fixture::*;
+
+/// Nothing is too young to be dropped.
+const AT_ONCE: Retention = Retention { log: Duration::ZERO, versions: 10, tombstones: Duration::ZERO };
+
+async fn commit(backend: &PostgresBackend, op: horchestra_store::Op) -> i64 {
+    let done = backend.commit(&[item(vec![op])], Uuid::new_v4()).await.expect("an answer");
+    done.items.into_iter().next().expect("one").expect("committed").revisions[0]
+}
+
+/// Moves the log on by whole partitions.
+async fn jump(backend: &PostgresBackend) -> i64 {
+    let head = backend.head().await.expect("a head");
+    backend.begin_epoch(&head.identity, head.revision).await.expect("begun").revision
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_partitions_go_and_the_head_stays() {
+    let database = database().await;
+    let backend = connect(&database);
+    commit(&backend, create(&app("a"), "1")).await;
+    let begun = jump(&backend).await;
+    assert!(begun > 1_000_000);
+    let made = commit(&backend, create(&app("b"), "1")).await;
+    assert_eq!(made, begun + 1);
+    assert!(backend.headroom().await.expect("headroom") > 262_144);
+
+    let kept = backend.maintain(AT_ONCE).await.expect("maintained");
+    assert_eq!(kept, begun, "the epoch began there, and everything since is kept");
+    let changes = backend.changes(begun, 10).await.expect("the log");
+    assert_eq!(changes.rows.len(), 1);
+    assert_eq!(changes.rows[0].change.revision, made);
+    // Asked to read from before the oldest, the log starts behind the oldest.
+    let changes = backend.changes(1, 10).await.expect("the log");
+    assert_eq!((changes.head.oldest, changes.rows.len(), changes.anchor), (begun, 1, None));
+    assert!(backend.undo(Kind::Application, made, 1).await.expect("an answer").is_none());
+    assert_eq!(backend.maintain(AT_ONCE).await.expect("again"), begun);
+    backend.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_updated_in_an_older_partition_can_still_be_undone() {
+    let database = database().await;
+    let backend = connect(&database);
+    let first = commit(&backend, create(&app("a"), "old")).await;
+    let begun = jump(&backend).await;
+    let loaded = backend.load(&[Kind::Application]).await.expect("loaded");
+    assert_eq!(loaded.entries[0].revision, first);
+    let second = commit(&backend, update(&loaded.entries[0], "new")).await;
+    backend.maintain(AT_ONCE).await.expect("maintained");
+    let undone =
+        backend.undo(Kind::Application, second, begun).await.expect("an answer").expect("in the log");
+    let (key, was) = &undone[0];
+    let was = was.as_ref().expect("it existed");
+    assert_eq!((key, value(was), was.revision), (&app("a"), "old", first));
+    assert_eq!(was.body, loaded.entries[0].body);
+    assert_eq!(was.managed, loaded.entries[0].managed);
+    backend.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_finds_no_partition_makes_one() {
+    let database = database().await;
+    let backend = connect(&database);
+    commit(&backend, create(&app("a"), "1")).await;
+    let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
+    // As if nobody had looked after the log for long: the head is where the partitions end.
+    sqlx::raw_sql(
+        "insert into horchestra.commits (rv, nonce, at, revisions, items) \
+         select 262144 * 100, gen_random_uuid(), now(), '{}', '{}'",
+    )
+    .execute(&mut connection)
+    .await
+    .expect("moved");
+    assert_eq!(commit(&backend, create(&app("b"), "1")).await, 262_144 * 100 + 1);
+    backend.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_is_trimmed_and_tombstones_end() {
+    let database = database().await;
+    let backend = connect(&database);
+    commit(&backend, create(&app("a"), "0")).await;
+    for n in 1..15 {
+        let loaded = backend.load(&[Kind::Application]).await.expect("loaded");
+        commit(&backend, update(&loaded.entries[0], &n.to_string())).await;
+    }
+    let key = horchestra_store::HistoryOf::Key(app("a"));
+    backend.maintain(Retention::default()).await.expect("maintained");
+    let history = backend.history(key.clone()).await.expect("history");
+    let revisions: Vec<i64> = history.iter().map(|row| row.revision).collect();
+    assert_eq!(revisions, (6..=15).rev().collect::<Vec<i64>>());
+    let loaded = backend.load(&[Kind::Application]).await.expect("loaded");
+    commit(&backend, delete(&loaded.entries[0])).await;
+    backend.maintain(Retention::default()).await.expect("maintained");
+    let history = backend.history(key.clone()).await.expect("history");
+    assert!(history[0].deleted);
+    assert_eq!(history.len(), 11);
+    backend.maintain(AT_ONCE).await.expect("maintained");
+    assert_eq!(backend.history(key).await.expect("history"), vec![]);
+    backend.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_from_before_the_oldest_revision_is_told() {
+    let database = database().await;
+    let backend = connect(&database);
+    commit(&backend, create(&app("a"), "1")).await;
+    jump(&backend).await;
+    commit(&backend, create(&app("b"), "1")).await;
+    let store = Store::open(backend, StoreOptions::default());
+    within(store.ready()).await;
+    let refused = within(store.exactly_at(Kind::Application, 1)).await;
+    assert!(matches!(refused, Err(ReadError::Expired { asked: 1, .. })), "{:?}", refused.err());
+    store.shutdown().await;
+}
