@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
 use crate::layout::Layout;
@@ -57,10 +57,13 @@ fn stop_workloads(layout: &Layout) -> Result<()> {
     for entry in fs::read_dir(layout.agents())? {
         let node = entry?.file_name().to_string_lossy().into_owned();
         let spec = shared.stop_workloads(&node);
-        std::process::Command::new(&spec.program)
+        let done = std::process::Command::new(&spec.program)
             .args(&spec.args)
             .output()
             .with_context(|| format!("stopping the workloads of {node}"))?;
+        if !done.status.success() {
+            bail!("the workloads of {node} could not be stopped: {}", String::from_utf8_lossy(&done.stderr));
+        }
     }
     Ok(())
 }

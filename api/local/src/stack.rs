@@ -131,7 +131,7 @@ impl Shared<'_> {
     /// Ends the workloads that an agent left running.
     pub fn stop_workloads(&self, node: &str) -> Spec {
         Spec::new(format!("stop-{node}"), &self.programs.agent).args([
-            "stop",
+            "stop-units",
             "--state-dir",
             &self.layout.agent_state(node).display().to_string(),
         ])
