@@ -109,10 +109,14 @@ impl App {
             Route::AliasCollection { alias: Alias::Pods, .. }
             | Route::AliasItem { alias: Alias::Pods, .. }
             | Route::PodLog { .. } => match judged {
-                Ok(()) if known.is_node() => Ok(Permit::Narrowed),
-                Ok(()) => Ok(Permit::Full),
                 // A stream cannot be narrowed: what may be seen would have to be judged for ever.
                 Err(why) if verb == Verb::Watch => refuse(why),
+                Ok(()) if known.is_node() && verb == Verb::Watch => {
+                    refuse("a node may see its own Applications only".to_owned())
+                }
+                // A node sees its own, whatever else was granted to it.
+                Ok(()) if known.is_node() => Ok(Permit::Narrowed),
+                Ok(()) => Ok(Permit::Full),
                 Err(_) => Ok(Permit::Narrowed),
             },
             Route::Collection { kind: Kind::Namespace, .. }

@@ -1,6 +1,7 @@
 //! [`App`]: what all connections and requests share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use horchestra_auth::Authorizer;
 use horchestra_core::registry;
@@ -29,7 +30,12 @@ pub struct Parts {
     pub limits: Limits,
     /// `None`: logs are answered with 503.
     pub relay: Option<Relay>,
+    /// How long the client of a stream may take nothing while there is something for it.
+    pub patience: Duration,
 }
+
+/// The usual [`Parts::patience`].
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The state behind every request.
 pub struct App {
@@ -75,6 +81,10 @@ impl App {
 
     pub fn relay(&self) -> Option<&Relay> {
         self.parts.relay.as_ref()
+    }
+
+    pub fn patience(&self) -> Duration {
+        self.parts.patience
     }
 
     pub fn served(&self) -> &Served {

@@ -2,10 +2,13 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
-use horchestra_runtime::args::{DatabaseArgs, MetricsArgs, PeerArgs, ShutdownArgs, TelemetryArgs, TlsArgs};
+use horchestra_runtime::args::{
+    DatabaseArgs, MetricsArgs, PeerArgs, ShutdownArgs, TelemetryArgs, TlsArgs, duration,
+};
 use horchestra_runtime::telemetry;
 use horchestra_store::postgres;
 
@@ -48,6 +51,11 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     pub metrics: MetricsArgs<9443>,
+
+    /// After how long without a heartbeat a node is judged silent; the same for the whole cluster, whose
+    /// first process decides (45s when it does not say)
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub node_ready_timeout: Option<Duration>,
 
     /// Peers whose PROXY protocol (version 2) header is believed: an address or a block, may be repeated
     #[arg(long, value_name = "ADDRESS[/BITS]")]
@@ -141,7 +149,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 async fn check(database: &DatabaseArgs) -> anyhow::Result<ExitCode> {
     let store = serve::open_store(database)?;
-    let loaded = tokio::time::timeout(std::time::Duration::from_secs(30), store.ready()).await;
+    let loaded = tokio::time::timeout(Duration::from_secs(30), store.ready()).await;
     if loaded.is_err() {
         bail!("the database could not be read within 30 s");
     }

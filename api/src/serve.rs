@@ -1,5 +1,6 @@
 //! A replica, from its arguments to its exit code.
 
+use std::convert::Infallible;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,13 @@ use horchestra_auth::Authorizer;
 use horchestra_runtime::args::DatabaseArgs;
 use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer};
 use horchestra_runtime::{Backoff, Checks, Metrics as Page, Shutdown, Tasks, health};
+use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{Service, ServiceConfig};
 use horchestra_store::postgres::{Options, PostgresBackend};
 use horchestra_store::{Store, StoreOptions};
 use tokio::net::TcpListener;
 
-use crate::app::{App, Parts};
+use crate::app::{App, PATIENCE, Parts};
 use crate::cli::ServeArgs;
 use crate::handlers::health::add_checks;
 use crate::metrics::Metrics;
@@ -55,41 +57,53 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     )
     .context("the TLS files for calls to gateways cannot be used")?;
     let client = Arc::new(client);
-    for (name, interval) in
-        [("tls-server", args.tls.tls_reload_interval), ("tls-client", args.tls.tls_reload_interval)]
-    {
-        let (server, client, stopping) = (server.clone(), client.clone(), tasks.stopping().clone());
-        tasks.supervise(name, Backoff::default(), move || {
-            let (server, client, stopping) = (server.clone(), client.clone(), stopping.clone());
-            async move {
-                if name == "tls-server" {
-                    server.follow(interval, stopping).await;
-                } else {
-                    client.follow(interval, stopping).await;
-                }
-                Ok::<(), std::convert::Infallible>(())
-            }
-        });
-    }
+    let interval = args.tls.tls_reload_interval;
+    let (follower, stopping) = (server.clone(), tasks.stopping().clone());
+    tasks.supervise("tls-server", Backoff::default(), move || {
+        let follow = follower.clone().follow(interval, stopping.clone());
+        async move {
+            follow.await;
+            Ok::<(), Infallible>(())
+        }
+    });
+    let (follower, stopping) = (client.clone(), tasks.stopping().clone());
+    tasks.supervise("tls-client", Backoff::default(), move || {
+        let follow = follower.clone().follow(interval, stopping.clone());
+        async move {
+            follow.await;
+            Ok::<(), Infallible>(())
+        }
+    });
 
     let store = open_store(&args.database)?;
     page.collector(Box::new(StoreCollector::new(store.metrics())));
     let checks = Checks::new();
     add_checks(&checks, &store);
     checks.draining(shutdown.draining());
+    let health = health::bind(args.metrics.metrics_addr).await?;
+    tasks.essential(
+        "health",
+        &shutdown,
+        health::serve(health, checks.clone(), page.clone(), tasks.stopping().clone()),
+    );
 
+    // Probes answer while this waits for a database that is not there yet.
+    let wanted = Wanted { node_ready_timeout: args.node_ready_timeout };
+    let settings = tokio::select! {
+        () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
+        settings = ClusterSettings::agree_patiently(&store, wanted) => settings?,
+    };
+    let config = ServiceConfig { ready_timeout: settings.node_ready_timeout(), ..ServiceConfig::default() };
     let tls = client.clone();
     let app = App::new(Parts {
-        service: Service::new(store.clone(), ServiceConfig::default()),
+        service: Service::new(store.clone(), config),
         authorizer: Authorizer::new(),
-        checks: checks.clone(),
+        checks,
         metrics: Metrics::new(&page),
         limits: args.limits(),
         relay: Some(Relay::new(store.clone(), Arc::new(move || tls.config()))),
+        patience: PATIENCE,
     });
-
-    let health = health::bind(args.metrics.metrics_addr).await?;
-    tasks.essential("health", &shutdown, health::serve(health, checks, page, tasks.stopping().clone()));
 
     let tcp =
         TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
@@ -105,7 +119,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let grace = args.shutdown.shutdown_timeout.saturating_sub(Duration::from_secs(1));
     tasks.essential("listener", &shutdown, async move {
         listener.serve(app, stop, grace).await;
-        Ok::<(), std::convert::Infallible>(())
+        Ok::<(), Infallible>(())
     });
 
     let code = shutdown.finish(&tasks).await;

@@ -89,7 +89,7 @@ impl EncodeMetric for Distribution<'_> {
             .of
             .buckets()
             .map(|(bound, count)| {
-                (if bound == u64::MAX { f64::MAX } else { bound as f64 * self.unit }, count)
+                (if bound == u64::MAX { f64::INFINITY } else { bound as f64 * self.unit }, count)
             })
             .collect();
         let count = buckets.iter().map(|(_, count)| count).sum();

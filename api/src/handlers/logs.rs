@@ -37,9 +37,6 @@ use crate::relay::Wanted;
 const OF_CALLER: usize = 8;
 const OF_REPLICA: usize = 256;
 
-/// How long a client may take no bytes while there are some for it.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// How long the head of the answer waits for the node's first word, so that a refusal by the node can still
 /// be an error instead of a cut.
 const FIRST_WORD: Duration = Duration::from_millis(500);
@@ -178,8 +175,10 @@ pub async fn serve(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
     };
 
     let (sender, receiver) = mpsc::channel(CHUNKS);
+    let patience = app.patience();
     let copy = Copy {
         sender,
+        patience,
         left: parameters.limit,
         skip: parameters.tail == Some(0),
         began: tokio::time::Instant::now(),
@@ -199,8 +198,8 @@ pub async fn serve(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
         tokio::select! {
             biased;
             () = closed.closed() => {}
-            () = draining.cancelled() => cut(&closed, "the server is shutting down").await,
-            () = expired => cut(&closed, "the credential has expired").await,
+            () = draining.cancelled() => cut(&closed, "the server is shutting down", patience).await,
+            () = expired => cut(&closed, "the credential has expired", patience).await,
             () = copy.run(first, source) => {}
         }
     });
@@ -215,9 +214,9 @@ pub async fn serve(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
 type Sender = mpsc::Sender<Result<Frame<Bytes>, Cut>>;
 
 /// Says why the log ends here, and tears the stream.
-async fn cut(sender: &Sender, why: &'static str) {
+async fn cut(sender: &Sender, why: &'static str, patience: Duration) {
     let line = Bytes::from(format!("\nerror: the log was cut: {why}\n"));
-    let _ = tokio::time::timeout(PATIENCE, async {
+    let _ = tokio::time::timeout(patience, async {
         let _ = sender.send(Ok(Frame::data(line))).await;
         tokio::time::sleep(FLUSH).await;
         let _ = sender.send(Err(Cut(why))).await;
@@ -228,6 +227,7 @@ async fn cut(sender: &Sender, why: &'static str) {
 /// Moves one log.
 struct Copy {
     sender: Sender,
+    patience: Duration,
     /// Bytes that may still be sent.
     left: Option<u64>,
     /// The first line is backlog that nobody wanted.
@@ -246,7 +246,7 @@ impl Copy {
                     Ok(None) => return,
                     Err(status) => {
                         tracing::debug!(code = ?status.code(), message = status.message(), "a log broke off");
-                        return cut(&self.sender, "the node's session ended").await;
+                        return cut(&self.sender, "the node's session ended", self.patience).await;
                     }
                 },
             };
@@ -262,7 +262,7 @@ impl Copy {
             if !message.error.is_empty() {
                 let line = Bytes::from(format!("\nerror: {}\n", message.error));
                 let _ = self.send(line).await;
-                return cut(&self.sender, "the node could not go on").await;
+                return cut(&self.sender, "the node could not go on", self.patience).await;
             }
         }
     }
@@ -289,7 +289,7 @@ impl Copy {
             *left -= take as u64;
             over = *left == 0;
         }
-        match tokio::time::timeout(PATIENCE, self.sender.send(Ok(Frame::data(data)))).await {
+        match tokio::time::timeout(self.patience, self.sender.send(Ok(Frame::data(data)))).await {
             Ok(Ok(())) => !over,
             Ok(Err(_)) => false,
             Err(_) => {

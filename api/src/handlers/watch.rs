@@ -7,7 +7,7 @@
 //!
 //! A task per watch moves events from its cursor into a channel of a few chunks. The cursor holds no events,
 //! so a slow client costs a position in the ring and those few chunks; when it takes none of them for
-//! [`PATIENCE`], the watch is given up and counted. What was queued can still be read, up to a frame's end,
+//! as long as [`App::patience`] says, the watch is given up and counted. What was queued can still be read, up to a frame's end,
 //! so even that client could go on from the last revision it saw.
 
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::options;
+use crate::access::Permit;
 use crate::app::App;
 use crate::frames::{FrameKey, FrameType, frame};
 use crate::http::Call;
@@ -31,9 +32,6 @@ use crate::http::negotiate::{Offer, Shape};
 use crate::http::respond::{Answer, Cut};
 use crate::metrics::Metrics;
 use crate::render::{self, Form, View};
-
-/// How long a client may take no bytes while there are some for it.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Chunks between the watch and the connection.
 const CHUNKS: usize = 4;
@@ -78,6 +76,9 @@ fn lifetime(call: &Call) -> Result<Duration, Status> {
 }
 
 pub async fn serve(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, Status> {
+    if call.permit != Permit::Full {
+        return Err(Status::forbidden(view.kind(), "", "a watch needs access to everything it shows"));
+    }
     let (_, form) = super::resources::form(call, Offer::WATCH)?;
     let lifetime = lifetime(call)?;
     let request = request(call, view)?;
@@ -215,7 +216,7 @@ impl Feed {
             return Ok(());
         }
         let chunk = Frame::data(self.buffer.split().freeze());
-        match tokio::time::timeout(PATIENCE, self.sender.send(Ok(chunk))).await {
+        match tokio::time::timeout(self.app.patience(), self.sender.send(Ok(chunk))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Gone),
             Err(_) => {

@@ -98,17 +98,11 @@ impl App {
         let record = Mutex::new(Record::default());
         let head = parts.method == Method::HEAD;
         let run = self.run(&parts, body, known, &audit, &record);
-        let mut answer = match AssertUnwindSafe(run).catch_unwind().await {
-            Ok(Ok(answer)) => respond::compress(&parts.headers, answer).await,
-            Ok(Err(status)) => {
+        let mut answer = match recovered(run, || self.metrics().panicked()).await {
+            Ok(answer) => respond::compress(&parts.headers, answer).await,
+            Err(status) => {
                 record.lock().problem = Some(status.message.clone());
                 respond::failure(&status)
-            }
-            Err(_) => {
-                // The panic hook has logged the place and the trace.
-                self.metrics().panicked();
-                record.lock().problem = Some("panic".to_owned());
-                respond::failure(&Status::internal("the request could not be handled"))
             }
         };
         if head {
@@ -255,6 +249,18 @@ impl App {
     }
 }
 
+/// The outcome of a request; a panic on the way becomes a 500 that says nothing of it. The panic hook has
+/// logged the place by then.
+async fn recovered(
+    work: impl Future<Output = Result<Answer, Status>>,
+    note: impl FnOnce(),
+) -> Result<Answer, Status> {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+        note();
+        Err(Status::internal("the request could not be handled"))
+    })
+}
+
 fn class(route: &Route, verb: Option<Verb>) -> Class {
     match verb {
         Some(Verb::Watch) => Class::Watch,
@@ -263,5 +269,25 @@ fn class(route: &Route, verb: Option<Verb>) -> Class {
             Class::Write
         }
         _ => Class::Read,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_a_500_that_gives_nothing_away() {
+        let mut panics = 0;
+        let broken = async {
+            let nothing: Option<Answer> = None;
+            Ok(nothing.expect("a secret"))
+        };
+        let status = recovered(broken, || panics += 1).await.unwrap_err();
+        assert_eq!((status.code(), panics), (500, 1));
+        assert!(!status.to_value().to_string().contains("secret"));
+        let fine = async { Err(Status::no_such_route()) };
+        assert_eq!(recovered(fine, || panics += 1).await.unwrap_err().code(), 404);
+        assert_eq!(panics, 1);
     }
 }

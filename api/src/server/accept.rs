@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, Ends};
-use super::io::{Guarded, STALL};
+use super::io::Guarded;
 use super::proxy::{self, Block, Front};
 use crate::app::App;
 
@@ -31,6 +31,8 @@ pub struct Limits {
     pub idle: Duration,
     /// Concurrent HTTP/2 streams of one connection.
     pub streams: u32,
+    /// How long a write to a connection may make no progress.
+    pub stall: Duration,
     /// Size of a request head.
     pub head_bytes: u32,
 }
@@ -43,6 +45,7 @@ impl Default for Limits {
             head: Duration::from_secs(100),
             idle: Duration::from_secs(90),
             streams: 250,
+            stall: Duration::from_secs(30),
             head_bytes: 64 * 1024,
         }
     }
@@ -125,7 +128,7 @@ async fn open(
         } else {
             (Vec::new(), address)
         };
-        let stream = TlsAcceptor::from(tls).accept(Guarded::new(stream, ahead, STALL)).await?;
+        let stream = TlsAcceptor::from(tls).accept(Guarded::new(stream, ahead, limits.stall)).await?;
         Ok::<_, std::io::Error>((stream, address))
     };
     let shaken = tokio::select! {

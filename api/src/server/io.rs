@@ -2,7 +2,7 @@
 //! still.
 //!
 //! A peer that stops reading blocks its connection's writes for ever; TCP itself notices only a dead peer,
-//! not an idle one. [`Guarded`] fails a write that made no progress for [`STALL`], which ends the connection
+//! not an idle one. [`Guarded`] fails a write that made no progress for its limit, which ends the connection
 //! and everything that is served on it. A connection with nothing to write is never touched.
 
 use std::io;
@@ -12,9 +12,6 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
-
-/// How long a write may make no progress.
-pub const STALL: Duration = Duration::from_secs(30);
 
 pub struct Guarded<T> {
     inner: T,

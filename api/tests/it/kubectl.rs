@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use horchestra_auth::pki::Process;
 use serde_json::json;
 
 use crate::client::DEADLINE;
-use crate::stack::Stack;
+use crate::logs::{Gateway, claim, data};
+use crate::stack::{Setup, Stack};
 
 fn on_path() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
@@ -49,7 +51,7 @@ impl Kubectl {
             .args(args)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", &self.home)
-            .env("KUBE_EDITOR", format!("sed -i s/nginx:2/nginx:3/"))
+            .env("KUBE_EDITOR", "sed -i s/nginx:2/nginx:3/")
             .stdin(Stdio::null());
         command
     }
@@ -90,11 +92,13 @@ async fn every_kubectl_works_with_our_kinds() {
         return;
     }
     for program in versions {
-        let stack = Stack::with_namespaces().await;
+        let stack = Stack::with(Setup { relay: true, ..Setup::default() }).await;
+        stack.make_namespaces().await;
         let home = stack.folder().join("home");
         std::fs::create_dir(&home).unwrap();
         let kubectl = Kubectl { program, kubeconfig: stack.kubeconfig(), home };
         tour(&stack, &kubectl).await;
+        read_logs(&stack, &kubectl).await;
     }
 }
 
@@ -188,4 +192,30 @@ async fn watch_and_wait(stack: &Stack, kubectl: &Kubectl) {
     client.merge(&format!("{path}/status"), &json!({"status": {"phase": "Running"}})).await;
     let ended = tokio::task::spawn_blocking(move || waiting.wait());
     assert!(ended.await.unwrap().unwrap().success(), "{}", kubectl.program.display());
+}
+
+/// `logs` finds the container by itself, and `logs -f` shows lines while the stream is open.
+async fn read_logs(stack: &Stack, kubectl: &Kubectl) {
+    let client = stack.master();
+    let (gateway, address) = Gateway::start(stack, Process::Nodegate).await;
+    claim(&stack.store, &address).await;
+    gateway.plays(|_| Ok(vec![data("first\n"), data("second\n")]));
+    let node = json!({"metadata": {"name": "n1"}, "spec": {}});
+    assert_eq!(client.post("/apis/horchestra.io/v1/nodes", &node).await.status, 201);
+    let placed = json!({"metadata": {"name": "placed"}, "spec": {"image": "nginx:1", "placement": {"nodeName": "n1"}}});
+    let reply = client.post("/apis/horchestra.io/v1/namespaces/default/applications", &placed).await;
+    assert_eq!(reply.status, 201, "{reply:?}");
+    assert_eq!(kubectl.run(&["logs", "placed", "--tail=5"]).await, "first\nsecond\n");
+    assert!(kubectl.refused(&["logs", "placed", "-c", "other"]).await.contains("other"));
+    assert!(kubectl.refused(&["logs", "ghost"]).await.contains("not found"));
+
+    let output = stack.folder().join("followed");
+    let file = std::fs::File::create(&output).unwrap();
+    let mut follower = kubectl.command(&["logs", "-f", "placed"]).stdout(file).spawn().unwrap();
+    horchestra_testkit::eventually(DEADLINE, async || {
+        std::fs::read_to_string(&output).unwrap_or_default().contains("second")
+    })
+    .await;
+    follower.kill().unwrap();
+    follower.wait().unwrap();
 }

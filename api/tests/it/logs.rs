@@ -34,7 +34,7 @@ type Script = Arc<dyn Fn(&LogRequest) -> Result<Vec<Result<LogResponse, Status>>
 
 /// A gateway that answers by a script. Streams of `follow` stay open after the script's messages.
 #[derive(Clone)]
-struct Gateway {
+pub struct Gateway {
     script: Arc<Mutex<Script>>,
     requests: Arc<Mutex<Vec<LogRequest>>>,
     open: Arc<AtomicUsize>,
@@ -76,12 +76,12 @@ impl Relay for Gateway {
     }
 }
 
-fn data(text: &str) -> Result<LogResponse, Status> {
+pub fn data(text: &str) -> Result<LogResponse, Status> {
     Ok(LogResponse { data: Bytes::copy_from_slice(text.as_bytes()), ..LogResponse::default() })
 }
 
 impl Gateway {
-    fn plays(
+    pub fn plays(
         &self,
         script: impl Fn(&LogRequest) -> Result<Vec<Result<LogResponse, Status>>, Status> + Send + Sync + 'static,
     ) {
@@ -89,7 +89,7 @@ impl Gateway {
     }
 
     /// Serves on a port of its own, with the credentials of `process`, and takes over the node's session.
-    async fn start(stack: &Stack, process: Process) -> (Gateway, String) {
+    pub async fn start(stack: &Stack, process: Process) -> (Gateway, String) {
         let gateway = Gateway {
             script: Arc::new(Mutex::new(Arc::new(|_: &LogRequest| Ok(Vec::new())))),
             requests: Arc::default(),
@@ -118,7 +118,7 @@ impl Gateway {
     }
 }
 
-async fn claim(store: &Store, address: &str) {
+pub async fn claim(store: &Store, address: &str) {
     let gateway = Uuid::new_v4();
     assert!(store.renew_gateway(gateway, address, Duration::from_secs(600)).await.unwrap());
     let claim =

@@ -1,5 +1,6 @@
 //! The API over real TLS connections, in process, on the in-memory store.
 
+mod aliases;
 mod authorization;
 mod bad_input;
 mod client;
@@ -9,5 +10,7 @@ mod discovery;
 mod forms;
 mod kubectl;
 mod logs;
+mod replicas;
+mod request_log;
 mod stack;
 mod watches;

@@ -44,6 +44,9 @@ pub struct Setup {
     /// How long a credential of [`Who::Nobody`] and [`Who::Master`] lasts.
     pub lifetime: Lifetime,
     pub relay: bool,
+    pub patience: Duration,
+    /// In place of an empty store in memory.
+    pub store: Option<Store>,
 }
 
 impl Default for Setup {
@@ -54,6 +57,8 @@ impl Default for Setup {
             proxies: Vec::new(),
             lifetime: Lifetime::CLIENT,
             relay: false,
+            patience: horchestra_api::app::PATIENCE,
+            store: None,
         }
     }
 }
@@ -89,7 +94,7 @@ impl Stack {
             ReloadingClient::load(Some(pair(&pki.controller(Process::Api))), pki.authority(), &[b"h2"])
                 .unwrap();
         let peer = peer.config();
-        let store = Store::memory();
+        let store = setup.store.unwrap_or_else(Store::memory);
         store.ready().await;
         let checks = Checks::new();
         horchestra_api::add_checks(&checks, &store);
@@ -101,6 +106,7 @@ impl Stack {
             metrics: Metrics::new(&page),
             limits: setup.limits,
             relay: setup.relay.then(|| Relay::new(store.clone(), Arc::new(move || peer.clone()))),
+            patience: setup.patience,
         });
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = tcp.local_addr().unwrap();

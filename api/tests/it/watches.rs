@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use horchestra_api::server;
+
 use crate::client::{BOTH, Client, Next};
 use crate::crud::app;
-use crate::stack::{Stack, Who};
+use crate::stack::{Setup, Stack, Who};
 
 const APPS: &str = "/apis/horchestra.io/v1/namespaces/default/applications";
 const OTHER: &str = "/apis/horchestra.io/v1/namespaces/team-a/applications";
@@ -196,9 +198,49 @@ async fn many_watchers_see_the_same_changes_and_share_their_frames() {
     }
     let page = stack.page.encode().unwrap();
     assert!(page.contains("horchestra_api_watchers{resource=\"applications\"} 20"), "{page}");
+    let shared = "horchestra_api_watch_frames_shared_total ";
+    let count = page.lines().find_map(|line| line.strip_prefix(shared)).unwrap().parse::<u64>().unwrap();
+    assert!(count > 0, "every watch encoded its own frames");
     drop(watches);
     horchestra_testkit::eventually(Duration::from_secs(10), async || {
         stack.page.encode().unwrap().contains("horchestra_api_watchers{resource=\"applications\"} 0")
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_is_given_up_and_the_others_go_on() {
+    for protocol in BOTH {
+        let stack = Stack::with(Setup {
+            patience: Duration::from_millis(500),
+            connections: server::Limits { stall: Duration::from_millis(500), ..server::Limits::default() },
+            ..Setup::default()
+        })
+        .await;
+        stack.make_namespaces().await;
+        let client = stack.client(Who::Master, protocol);
+        let from = listed(&client).await;
+        let path = format!("{APPS}?watch=1&resourceVersion={from}");
+        let stalled = client.lines(&path, &[]).await;
+        let mut reading = stack.master().lines(&path, &[]).await;
+        let mut large = app("large");
+        let mut number = 0;
+        horchestra_testkit::eventually(Duration::from_secs(60), async || {
+            // Frames until no buffer on the way takes any more.
+            number += 1;
+            large["metadata"]["annotations"] =
+                json!({"filler": "x".repeat(200_000), "number": number.to_string()});
+            if number == 1 {
+                client.post(APPS, &large).await;
+            } else {
+                client.put(&format!("{APPS}/large"), &large).await;
+            }
+            assert_eq!(reading.event().await.1, "large");
+            stack.page.encode().unwrap().contains("horchestra_api_watchers{resource=\"applications\"} 1")
+        })
+        .await;
+        drop(stalled);
+        client.delete(&format!("{APPS}/large")).await;
+        assert_eq!(reading.event().await, event("DELETED", "large"), "{protocol:?}");
+    }
 }

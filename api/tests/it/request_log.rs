@@ -1,0 +1,80 @@
+//! The request log: who did what, how it ended, and which requests are always in it.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Method;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::client::Protocol;
+use crate::crud::app;
+use crate::stack::{Stack, Who};
+
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Sink {
+    type Writer = Sink;
+
+    fn make_writer(&'a self) -> Sink {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn writes_refusals_and_log_reads_are_always_logged() {
+    let sink = Sink::default();
+    tracing_subscriber::fmt()
+        .json()
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(sink.clone())
+        .try_init()
+        .expect("this test sets up logging alone");
+    let stack = Stack::with_namespaces().await;
+    let master = stack.master();
+    let nobody = stack.client(Who::Nobody, Protocol::Http1);
+    let stranger = stack.client(Who::Anonymous, Protocol::Http1);
+    let apps = "/apis/horchestra.io/v1/namespaces/default/applications";
+    let body = app("web").to_string();
+    master.send(Method::POST, apps, &[("audit-id", "log-create")], body).await;
+    master.send(Method::GET, apps, &[("audit-id", "log-read")], Bytes::new()).await;
+    nobody.send(Method::GET, apps, &[("audit-id", "log-denied")], Bytes::new()).await;
+    stranger.send(Method::GET, apps, &[("audit-id", "log-stranger")], Bytes::new()).await;
+    let log = "/api/v1/namespaces/default/pods/web/log";
+    master.send(Method::GET, log, &[("audit-id", "log-log")], Bytes::new()).await;
+
+    let text = String::from_utf8(sink.0.lock().clone()).unwrap();
+    let line = |audit: &str| {
+        text.lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .map(|line| line["fields"].clone())
+            .find(|fields| fields["audit_id"] == audit)
+    };
+    for (audit, user, verb, resource, code) in [
+        ("log-create", "admin", "create", "applications", 201),
+        ("log-denied", "nobody", "list", "applications", 403),
+        ("log-stranger", "-", "get", "none", 401),
+        ("log-log", "admin", "get", "pods/log", 400),
+    ] {
+        let fields = line(audit).unwrap_or_else(|| panic!("{audit} is not in {text}"));
+        assert_eq!(fields["user"], user, "{fields}");
+        assert_eq!((&fields["verb"], &fields["resource"]), (&verb.into(), &resource.into()), "{fields}");
+        assert_eq!(fields["code"], code, "{fields}");
+        assert!(fields["latency_ms"].is_number() && fields["peer"].is_string(), "{fields}");
+    }
+    assert_eq!(line("log-read"), None, "plain reads are for the debug level");
+}
