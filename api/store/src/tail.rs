@@ -122,13 +122,20 @@ impl Tail {
     }
 
     fn answered(&self, asked: Instant) {
-        *self.contact.lock() = Contact { last: asked, failing: false, asking: None };
+        let before = std::mem::replace(
+            &mut *self.contact.lock(),
+            Contact { last: asked, failing: false, asking: None },
+        );
+        if before.failing {
+            tracing::info!(away_ms = before.last.elapsed().as_millis() as u64, "store.tail.database_back");
+        }
     }
 
-    fn failed(&self) {
+    /// Whether it is the first failure after an answer.
+    fn failed(&self) -> bool {
         let mut contact = self.contact.lock();
-        contact.failing = true;
         contact.asking = None;
+        !std::mem::replace(&mut contact.failing, true)
     }
 }
 
@@ -190,8 +197,11 @@ impl Follower {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, "store.tail.read_failed");
-                    self.tail.failed();
+                    if self.tail.failed() {
+                        tracing::warn!(error = %error, "store.tail.database_away");
+                    } else {
+                        tracing::debug!(error = %error, "store.tail.read_failed");
+                    }
                     self.pause(&mut hints).await;
                     continue;
                 }
@@ -335,10 +345,12 @@ impl Follower {
             }
             self.cache.metrics.tail_rows.add(read.rows.len() as u64);
             let full = read.rows.len() >= STRETCH;
-            if self.cache.apply(&read.rows).is_err() {
+            self.tail.answered(asked);
+            // The head is of the same moment as the rows: without a hole the rows lead up to it.
+            let end = read.rows.last().map_or(position.revision, |row| row.change.revision);
+            if self.cache.apply(&read.rows).is_err() || (!full && end < read.head.revision) {
                 return Ok(Reading::Hole);
             }
-            self.tail.answered(asked);
             if !full {
                 return Ok(Reading::Current);
             }

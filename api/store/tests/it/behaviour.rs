@@ -63,6 +63,7 @@ macro_rules! suite {
             a_fresh_read_sees_what_any_process_was_told,
             not_older_waits_and_gives_up_on_the_future,
             exactly_at_is_the_state_of_that_revision,
+            pages_are_of_one_revision_on_any_process,
             kinds_outside_the_cache_are_written_but_not_read,
             concurrent_batches_from_several_processes_leave_no_hole,
         );

@@ -40,7 +40,7 @@ pub async fn a_fresh_read_sees_what_any_process_was_told(world: &World) {
     let stores = [world.store().await, world.store().await];
     let key = app("web");
     let mut entry = created(&stores[0], &key, "0").await;
-    for n in 1..1000usize {
+    for n in 1..2000usize {
         let (writer, reader) = (&stores[n % 2], &stores[(n + 1) % 2]);
         let revision = put(writer, update(&entry, &n.to_string())).await;
         entry = found(reader, &key).await;
@@ -164,4 +164,45 @@ pub async fn concurrent_batches_from_several_processes_leave_no_hole(world: &Wor
         assert_eq!(store.metrics().holes.get(), 0);
         assert_eq!(store.metrics().resyncs.get(), 0);
     }
+}
+
+pub async fn pages_are_of_one_revision_on_any_process(world: &World) {
+    const OBJECTS: usize = 2000;
+    let stores = [world.store().await, world.store().await];
+    let name = |n: usize| format!("a{n:05}");
+    for first in (0..OBJECTS).step_by(50) {
+        let ops = (first..first + 50).map(|n| create(&app(&name(n)), "old")).collect();
+        within(stores[0].commit(item(ops))).await.expect("committed");
+    }
+    let first = within(stores[0].fresh()).await.expect("fresh");
+    stores[0].keep_for_pages(Kind::Application, &first);
+    let revision = first.revision();
+    let mut seen: Vec<(String, String)> = Vec::new();
+    for page in 0.. {
+        // Behind and ahead of where the reader is, things go, come and change.
+        let now = within(stores[1].fresh()).await.expect("fresh");
+        for n in [page * 97 % OBJECTS, (page * 331 + 1) % OBJECTS] {
+            if let Some(entry) = now.get(&app(&name(n))) {
+                put(&stores[1], if n % 2 == 0 { delete(&entry) } else { update(&entry, "new") }).await;
+            }
+        }
+        put(&stores[1], create(&app(&format!("b{page:05}")), "new")).await;
+
+        let view = within(stores[page % 2].exactly_at(Kind::Application, revision)).await.expect("kept");
+        assert_eq!(view.revision(), revision);
+        let row = |entry: &Arc<Entry>| (entry.key.name.clone(), value(entry).to_owned());
+        let rows: Vec<_> = match seen.last() {
+            None => view.list(Kind::Application, None).take(100).map(row).collect(),
+            Some((last, _)) => {
+                view.list_after(Kind::Application, None, ("shop", last)).take(100).map(row).collect()
+            }
+        };
+        if rows.is_empty() {
+            break;
+        }
+        seen.extend(rows);
+    }
+    assert!(seen.into_iter().eq((0..OBJECTS).map(|n| (name(n), "old".to_owned()))));
+    assert_eq!(stores[0].metrics().rebuilt.get(), 0, "kept for pages");
+    assert_eq!(stores[1].metrics().rebuilt.get(), 1, "rebuilt once, then kept");
 }
