@@ -124,6 +124,16 @@ impl Service {
         self.delete_object(context, key, options).await
     }
 
+    /// Deletes everything that a listing selects; preconditions on a uid make no sense here and are ignored.
+    pub async fn delete_collection(
+        &self,
+        context: &RequestContext,
+        request: ListRequest,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Deleted>, Status> {
+        self.delete_listed(context, request, options).await
+    }
+
     /// Reads one object.
     pub async fn get(&self, key: &Key, at: At) -> Result<Arc<Entry>, Status> {
         self.get_object(key, at).await

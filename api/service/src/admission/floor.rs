@@ -34,7 +34,9 @@ pub(super) fn fill(attributes: &Attributes<'_>, object: &mut Object) {
 }
 
 pub(super) fn check(attributes: &Attributes<'_>, object: &Object) -> Result<(), Denial> {
-    if attributes.key.kind != Kind::Application {
+    // What is stored was judged when it came; a label or a report does not put it on trial again.
+    let unchanged = attributes.old.is_some_and(|old| old.get("spec") == object.get("spec"));
+    if attributes.key.kind != Kind::Application || unchanged {
         return Ok(());
     }
     check_ids(object)?;

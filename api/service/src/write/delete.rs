@@ -10,9 +10,10 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt as _;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::Object;
-use horchestra_core::status::{Cause, Status};
+use horchestra_core::status::{Cause, Reason, Status};
 use horchestra_store::{Class, Entry};
 use serde_json::{Value, json};
 
@@ -22,11 +23,13 @@ use super::{Attempt, Plan, Planned};
 use crate::admission::{self, Attributes, CallerClass, Door, Operation, Verdict};
 use crate::caller::RequestContext;
 use crate::clock;
-use crate::request::{DeleteOptions, Deleted, Propagation};
+use crate::request::{DeleteOptions, Deleted, ListRequest, Propagation};
 use crate::service::Service;
 
 /// Kubernetes' marker for "let the dependents go".
 const ORPHAN: &str = "orphan";
+/// Deletions of a collection that are under way at the same time.
+const AT_ONCE: usize = 16;
 
 impl Service {
     pub(crate) async fn delete_object(
@@ -54,6 +57,35 @@ impl Service {
             })
             .await?;
         Ok(Deleted { entry: written.entry, erased: written.erased, warnings: written.warnings })
+    }
+}
+
+impl Service {
+    /// Deletes what a listing selects, each object on its own. Objects that are gone, or replaced, by the time
+    /// that it is their turn are passed over; any other refusal ends the call, with what was deleted before
+    /// staying deleted.
+    pub(crate) async fn delete_listed(
+        &self,
+        context: &RequestContext,
+        request: ListRequest,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Deleted>, Status> {
+        let listing = self.list_objects(request).await?;
+        let deletions = listing.entries.into_iter().map(|entry| {
+            let mut options = options.clone();
+            options.preconditions.uid = Some(entry.uid.to_string());
+            async move { self.delete_object(context, &entry.key, &options).await }
+        });
+        let mut deleted = Vec::new();
+        let mut results = futures::stream::iter(deletions).buffered(AT_ONCE);
+        while let Some(result) = results.next().await {
+            match result {
+                Ok(one) => deleted.push(one),
+                Err(status) if matches!(status.reason, Reason::NotFound | Reason::Conflict) => {}
+                Err(status) => return Err(status),
+            }
+        }
+        Ok(deleted)
     }
 }
 

@@ -162,3 +162,28 @@ async fn a_placed_application_is_held_by_its_node_and_deletable_without_it() {
     let listing = world.list(ListRequest::of(Kind::Application)).await.unwrap();
     assert_eq!(names(&listing), ["web"]);
 }
+
+#[tokio::test]
+async fn a_collection_goes_as_far_as_it_is_selected() {
+    let world = World::new().await;
+    for (name, side) in [("a", "left"), ("b", "right"), ("c", "left")] {
+        let metadata = json!({"name": name, "labels": {"side": side}});
+        world.create(json!({"metadata": metadata, "spec": {"image": "x"}})).await.unwrap();
+    }
+    let mut held = application("held");
+    held["metadata"]["labels"] = json!({"side": "left"});
+    held["metadata"]["finalizers"] = json!(["example.com/a"]);
+    world.create(held).await.unwrap();
+    let request = ListRequest { label_selector: "side=left".into(), ..ListRequest::of(Kind::Application) };
+    let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
+    let deleted = world.service.delete_collection(&admin(), request.clone(), &dry).await.unwrap();
+    assert_eq!(deleted.len(), 3);
+    assert_eq!(world.list(request.clone()).await.unwrap().entries.len(), 3, "a dry run deletes nothing");
+    let options = DeleteOptions::default();
+    let deleted = world.service.delete_collection(&admin(), request, &options).await.unwrap();
+    let found: Vec<(&str, bool)> =
+        deleted.iter().map(|one| (one.entry.key.name.as_str(), one.erased)).collect();
+    assert_eq!(found, [("a", true), ("c", true), ("held", false)]);
+    let left = world.list(ListRequest::of(Kind::Application)).await.unwrap();
+    assert_eq!(names(&left), ["b", "held"]);
+}
