@@ -40,6 +40,11 @@ const OPEN: Duration = Duration::from_secs(10);
 /// Channels to one gateway.
 const CHANNELS: usize = 4;
 
+/// Receive windows, in bytes. A reader that takes nothing fills its own stream's window and keeps that much of
+/// the connection's; so many small windows fit into the latter that no reader can starve its neighbours.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 64 << 20;
+
 /// Gives the TLS settings for the next connection.
 pub type ClientTls = Arc<dyn Fn() -> Arc<ClientConfig> + Send + Sync>;
 
@@ -65,6 +70,8 @@ impl managed::Manager for Dialer {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address))
             .map_err(|_| DialError::Address)?
             .connect_timeout(CONNECT)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .http2_keep_alive_interval(Duration::from_secs(20))
             .keep_alive_timeout(Duration::from_secs(10))
             .keep_alive_while_idle(true);

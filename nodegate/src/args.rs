@@ -9,6 +9,7 @@ use horchestra_runtime::args::{
 };
 
 use crate::settings::{SHORTEST_STALE, Settings};
+use crate::strict::ReverseNames;
 
 /// Serves the sessions of nodes: sends them what they are to run, and takes in what they report.
 #[derive(Clone, Debug, Parser)]
@@ -42,6 +43,10 @@ pub struct Args {
     /// otherwise]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub node_ready_timeout: Option<Duration>,
+
+    /// Let only those new nodes register whose address has a reverse name that begins with the node's name
+    #[arg(long)]
+    pub strict_node_registration: bool,
 
     /// How often a node is sent its desired state again though nothing changed; 0 = never
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
@@ -77,6 +82,7 @@ impl Args {
             log_streams: self.log_streams as usize,
             accepts_per_second: self.accept_rate,
             claims_per_second: self.accept_rate,
+            strict_registration: self.strict_node_registration.then(ReverseNames::of_the_system),
             // What has not left by the end of the shutdown is cut off.
             drain_over: self.drain_over.min(self.shutdown.shutdown_timeout / 2),
             ..Settings::default()
@@ -112,6 +118,7 @@ mod tests {
         assert_eq!(settings.internal_address, "127.0.0.1:7");
         assert_eq!(settings.resend_every, Some(Duration::from_secs(300)));
         assert_eq!(settings.log_streams, 256);
+        assert!(settings.strict_registration.is_none());
     }
 
     #[test]

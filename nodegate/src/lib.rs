@@ -21,5 +21,6 @@ pub mod relay;
 pub mod run;
 pub mod session;
 pub mod settings;
+pub mod strict;
 pub mod term;
 pub mod transport;

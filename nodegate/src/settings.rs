@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::strict::ReverseNames;
+
 /// Shortest time without a message after which a session may be taken over.
 pub const SHORTEST_STALE: Duration = Duration::from_secs(60);
 
@@ -66,6 +68,8 @@ pub struct Settings {
     pub log_stall: Duration,
     /// Over how long sessions are sent away on shutdown, at most.
     pub drain_over: Duration,
+    /// Where to look up the names of new nodes' addresses; `None` = every node may register.
+    pub strict_registration: Option<ReverseNames>,
 }
 
 impl Default for Settings {
@@ -103,6 +107,7 @@ impl Default for Settings {
             log_open_timeout: secs(5),
             log_stall: secs(30),
             drain_over: secs(30),
+            strict_registration: None,
         }
     }
 }

@@ -216,7 +216,7 @@ mod tests {
                 deleting: object.is_deleting(),
                 body: object::encode(Kind::Application, &object),
                 managed: None,
-                index: Index::default().into(),
+                index: Index::default(),
                 columns: Default::default(),
                 edges: Vec::new(),
             },

@@ -234,3 +234,197 @@ fn rings(before: Option<&Placed>, after: Option<&Placed>) -> Vec<Ring> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use horchestra_core::object::{self, Object};
+    use horchestra_store::{Columns, Draft, Index as Fields};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const GOOD: &str = "registry.example/app:1";
+
+    struct Version {
+        kind: Kind,
+        object: Value,
+    }
+
+    impl Version {
+        fn entry(&self, revision: i64) -> Arc<Entry> {
+            let object = Object::from_value(self.object.clone()).unwrap();
+            let text = |path: &[&str]| Some(object.str_at(path).to_owned()).filter(|text| !text.is_empty());
+            let columns = Columns {
+                node: text(&["spec", "placement", "nodeName"]),
+                phase: text(&["status", "phase"]),
+                ..Columns::default()
+            };
+            let draft = Draft {
+                key: object.key(self.kind),
+                uid: object.uid().parse().unwrap(),
+                generation: object.generation(),
+                deleting: object.is_deleting(),
+                body: object::encode(self.kind, &object),
+                managed: None,
+                index: Fields::default(),
+                columns,
+                edges: Vec::new(),
+            };
+            Arc::new(Entry::new(draft, revision, revision))
+        }
+    }
+
+    fn node(admitted: bool) -> Version {
+        let status = if admitted { "True" } else { "False" };
+        let condition = json!({
+            "type": "Admitted", "status": status, "reason": "Test", "message": "",
+            "lastTransitionTime": "2030-01-01T00:00:00Z",
+        });
+        let status = json!({"capacity": {}, "allocated": {}, "ready": true, "conditions": [condition]});
+        let metadata = json!({"name": "n1", "uid": Uuid::from_u128(1).to_string()});
+        Version { kind: Kind::Node, object: json!({"metadata": metadata, "spec": {}, "status": status}) }
+    }
+
+    fn app(uid: u128, generation: i64, image: Value) -> Version {
+        Version {
+            kind: Kind::Application,
+            object: json!({
+                "metadata": {
+                    "name": "web", "namespace": "team", "uid": Uuid::from_u128(uid).to_string(),
+                    "generation": generation,
+                },
+                "spec": {"image": image, "placement": {"nodeName": "n1"}},
+                "status": {},
+            }),
+        }
+    }
+
+    impl Version {
+        fn with(mut self, pointer: &str, value: Value) -> Version {
+            let (parent, member) = pointer.rsplit_once('/').unwrap();
+            self.object.pointer_mut(parent).unwrap()[member] = value;
+            self
+        }
+    }
+
+    struct Log {
+        index: Index,
+        revision: i64,
+    }
+
+    impl Log {
+        fn new() -> Log {
+            let index = Index::default();
+            index.state.write().loaded = true;
+            Log { index, revision: 0 }
+        }
+
+        fn change(&mut self, kind: ChangeKind, version: &Version) -> Vec<(String, Hurry)> {
+            self.revision += 1;
+            let entry = version.entry(self.revision);
+            let change =
+                Change { kind, revision: self.revision, entry, previous: None, previous_columns: None };
+            self.index.apply(&change).into_iter().map(|ring| (ring.node, ring.hurry)).collect()
+        }
+
+        fn put(&mut self, version: &Version) -> Vec<(String, Hurry)> {
+            self.change(ChangeKind::Modified, version)
+        }
+
+        /// Images that the node is sent; `None` when nothing is.
+        fn images(&self) -> Option<Vec<String>> {
+            let View::Complete { applications } = self.index.view("n1") else { return None };
+            let image = |form: &Arc<Form>| {
+                let sent: Value = serde_json::from_slice(&form.bytes()).unwrap();
+                sent["spec"]["image"].as_str().unwrap().to_owned()
+            };
+            Some(applications.iter().map(image).collect())
+        }
+    }
+
+    #[test]
+    fn who_has_to_hear_of_a_change() {
+        let mut log = Log::new();
+        let urgent = |node: &str| (node.to_owned(), Hurry::Urgent);
+        let normal = |node: &str| (node.to_owned(), Hurry::Normal);
+        let deleted = json!("2030-01-01T00:00:00Z");
+        let steps: [(&str, ChangeKind, Version, Vec<(String, Hurry)>); 14] = [
+            ("a node appears", ChangeKind::Added, node(false), vec![urgent("n1")]),
+            ("its status changes", ChangeKind::Modified, node(false).with("/status/os", json!("x")), vec![]),
+            ("it is admitted", ChangeKind::Modified, node(true), vec![urgent("n1")]),
+            ("a placement", ChangeKind::Added, app(7, 1, json!(GOOD)), vec![urgent("n1")]),
+            (
+                "a report",
+                ChangeKind::Modified,
+                app(7, 1, json!(GOOD)).with("/status/phase", json!("Running")),
+                vec![],
+            ),
+            (
+                "a label",
+                ChangeKind::Modified,
+                app(7, 1, json!(GOOD)).with("/metadata/labels", json!({"a": "b"})),
+                vec![],
+            ),
+            ("an edit", ChangeKind::Modified, app(7, 2, json!(GOOD)), vec![normal("n1")]),
+            (
+                "a freeze, which moves no generation",
+                ChangeKind::Modified,
+                app(7, 2, json!(GOOD)).with("/spec/frozen", json!(true)),
+                vec![normal("n1")],
+            ),
+            (
+                "a deletion mark",
+                ChangeKind::Modified,
+                app(7, 2, json!(GOOD)).with("/metadata/deletionTimestamp", deleted.clone()),
+                vec![urgent("n1")],
+            ),
+            ("its erasure", ChangeKind::Deleted, app(7, 2, json!(GOOD)), vec![normal("n1")]),
+            ("the name again", ChangeKind::Added, app(8, 1, json!(GOOD)), vec![urgent("n1")]),
+            (
+                "a move",
+                ChangeKind::Modified,
+                app(8, 2, json!(GOOD)).with("/spec/placement/nodeName", json!("n2")),
+                vec![urgent("n1"), urgent("n2")],
+            ),
+            (
+                "the end of the placement",
+                ChangeKind::Modified,
+                app(8, 3, json!(GOOD)).with("/spec/placement", json!({})),
+                vec![normal("n2")],
+            ),
+            ("the end of the node", ChangeKind::Deleted, node(true), vec![urgent("n1")]),
+        ];
+        for (what, kind, version, expected) in steps {
+            assert_eq!(log.change(kind, &version), expected, "{what}");
+        }
+        assert!(matches!(log.index.view("n1"), View::Absent));
+    }
+
+    #[test]
+    fn what_cannot_be_sent_keeps_its_last_good_form() {
+        let mut log = Log::new();
+        log.put(&node(true));
+        log.put(&app(7, 1, json!(GOOD)));
+        assert_eq!(log.put(&app(7, 2, json!(7))), [], "nothing changes for the node");
+        assert_eq!(log.images(), Some(vec![GOOD.to_owned()]));
+        // It can still be ended, and another bearer of the name owes it nothing.
+        let deleted = json!("2030-01-01T00:00:00Z");
+        log.put(&app(7, 2, json!(7)).with("/metadata/deletionTimestamp", deleted));
+        let View::Complete { applications } = log.index.view("n1") else { panic!("complete") };
+        assert!(applications[0].signature.deleting);
+        log.put(&app(8, 1, json!(7)));
+        assert_eq!(log.images(), Some(vec![]), "it never ran, so it is left out");
+        log.put(&app(8, 2, json!("registry.example/app:2")));
+        assert_eq!(log.images(), Some(vec!["registry.example/app:2".to_owned()]));
+    }
+
+    #[test]
+    fn nothing_is_pushed_rather_than_tearing_down_what_cannot_be_sent() {
+        let mut log = Log::new();
+        log.put(&node(true));
+        log.put(&app(7, 1, json!(7)).with("/status/phase", json!("Running")));
+        assert!(matches!(log.index.view("n1"), View::Blocked { .. }));
+        log.put(&app(7, 1, json!(7)).with("/status/phase", json!("Pending")));
+        assert_eq!(log.images(), Some(vec![]));
+    }
+}

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use horchestra_core::kind::{Key, Kind};
+use horchestra_core::status::Status;
 use horchestra_proto::node::v1::AppStatus;
 use horchestra_service::{ApplicationReport, Caller, DoorError, Outcome, RequestContext};
 use horchestra_store::{Entry, Revision};
@@ -96,13 +97,11 @@ async fn write_node(
     let outcome = if stored.is_some() {
         match gate.service.report_node(&context, &session.node, &report.status).await {
             // Deleted a moment ago: the node is here, so it registers again.
-            Err(DoorError::Gone | DoorError::NoNode) => {
-                gate.service.register_node(&context, &session.node, &report.status).await
-            }
+            Err(DoorError::Gone | DoorError::NoNode) => register(gate, session, &context, &report).await,
             outcome => outcome,
         }
     } else {
-        gate.service.register_node(&context, &session.node, &report.status).await
+        register(gate, session, &context, &report).await
     };
     drop(permit);
     match outcome {
@@ -119,6 +118,20 @@ async fn write_node(
             refused(gate, session, "the node's status", error, || session.inbox.put_back_node(report))
         }
     }
+}
+
+async fn register(
+    gate: &Gate,
+    session: &Session,
+    context: &RequestContext,
+    report: &NodeReport,
+) -> Result<Outcome, DoorError> {
+    if let Some(names) = &gate.settings.strict_registration
+        && let Err(why) = names.check(&session.node, session.peer.ip()).await
+    {
+        return Err(DoorError::Refused(Status::forbidden(Kind::Node, &session.node, why)));
+    }
+    gate.service.register_node(context, &session.node, &report.status).await
 }
 
 async fn write_app(

@@ -1,6 +1,9 @@
 //! Nodes that show up, what they say of themselves, and whether they take part.
 
+use std::time::Duration;
+
 use horchestra_core::kind::Kind;
+use horchestra_nodegate::strict::ReverseNames;
 use horchestra_testkit::eventually;
 use serde_json::{Value, json};
 
@@ -225,4 +228,55 @@ async fn kinds_are_watched_by_name_not_by_neighbourhood() {
     world.create_app("elsewhere", "n2", json!({})).await;
     assert_no_push(&mut node).await;
     assert_eq!(gateway.gateway.gate.metrics.pushes.get(), pushes);
+}
+
+/// Names by address as the test says: by name, none at all, or never an answer.
+fn reverse_names(name: Option<&'static str>) -> ReverseNames {
+    ReverseNames::by(Duration::from_millis(300), move |_| {
+        Box::pin(async move {
+            match name {
+                Some("hangs") => std::future::pending().await,
+                name => Ok(name.map(str::to_owned).into_iter().collect()),
+            }
+        })
+    })
+}
+
+#[tokio::test]
+async fn under_strict_registration_the_address_has_to_bear_the_name() {
+    for (node, names, registers) in [
+        ("node-1", Some("node-1.example.org."), true),
+        ("node-1.example.org", Some("node-1.example.org."), true),
+        ("node-2", Some("node-1.example.org."), false),
+        ("node-1", None, false),
+        ("node-1", Some("hangs"), false),
+    ] {
+        let world = World::new().await;
+        let gateway =
+            world.gateway_with(|settings| settings.strict_registration = Some(reverse_names(names))).await;
+        let scripted = world.join(&gateway, node).await;
+        scripted.heartbeat().await.unwrap();
+        if registers {
+            eventually(SOON, async || !world.node(node).await.is_null()).await;
+        } else {
+            let dropped = || gateway.gateway.gate.metrics.reports_dropped_for("refused");
+            eventually(SOON, async || dropped() == 1).await;
+            // Tried again with every heartbeat, on the same session.
+            scripted.heartbeat().await.unwrap();
+            eventually(SOON, async || dropped() == 2).await;
+            assert!(world.node(node).await.is_null());
+        }
+        assert!(scripted.is_open());
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_exists_reports_whatever_its_address_is_called() {
+    let world = World::new().await;
+    let gateway =
+        world.gateway_with(|settings| settings.strict_registration = Some(reverse_names(None))).await;
+    world.create_node("n1").await;
+    let node = world.join(&gateway, "n1").await;
+    node.heartbeat().await.unwrap();
+    eventually(SOON, async || world.node("n1").await["status"]["ready"] == true).await;
 }
