@@ -78,11 +78,22 @@ pub fn list_request(call: &Call, view: View) -> Result<ListRequest, Status> {
     })
 }
 
+/// Lists longer than this are written on a thread of their own.
+const LARGE: usize = 256;
+
 pub async fn list(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, Status> {
     let (accepted, form) = form(call, Offer::OBJECTS)?;
     let mut listing = app.service().list(list_request(call, view)?).await?;
+    let large = listing.entries.len() > LARGE;
     app.keep_permitted(call, &mut listing);
-    respond::document(StatusCode::OK, accepted.wire, render::list(view, form, &listing)?)
+    let render =
+        move || respond::document(StatusCode::OK, accepted.wire, render::list(view, form, &listing)?);
+    if large {
+        // Long enough to hold up the other requests of this thread.
+        let rendered = tokio::task::spawn_blocking(render).await;
+        return rendered.unwrap_or_else(|_| Err(Status::internal("the list could not be written")));
+    }
+    render()
 }
 
 /// The document of a write.

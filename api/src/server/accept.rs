@@ -104,6 +104,8 @@ impl Listener {
             ends.kill.cancel();
             let _ = tokio::time::timeout(Duration::from_secs(1), tasks.wait()).await;
         }
+        // What feeds streams ends with them.
+        let _ = tokio::time::timeout(Duration::from_secs(1), app.tasks().wait()).await;
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) async fn serve<T>(
             let peer = Arc::clone(&peer);
             let identity = identity.clone();
             async move {
-                let answer: Answer = app.answer(&peer, identity, request).await;
+                let answer: Answer = Box::pin(app.answer(&peer, identity, request)).await;
                 Ok::<_, std::convert::Infallible>(answer.map(|body| Held::new(body, running).boxed_unsync()))
             }
         })

@@ -246,6 +246,14 @@ fn cases() -> Vec<Case> {
             "resourceVersionMatch",
         ),
         case(Method::GET, &format!("{item}?resourceVersion=-1"), "", 400, "BadRequest", "resourceVersion"),
+        case(
+            Method::GET,
+            &format!("{APPS}?resourceVersion=9223372036854775807&timeout=50ms"),
+            "",
+            504,
+            "Timeout",
+            "within the allowed time",
+        ),
         case(Method::GET, &format!("{APPS}?timeout=invalid"), "", 400, "BadRequest", "timeout"),
         case(
             Method::GET,

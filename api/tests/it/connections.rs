@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::client::{BOTH, Client, DEADLINE, Next, Protocol};
-use crate::stack::{Setup, Stack, Who};
+use crate::stack::{Setup, Stack, Who, pair};
 
 const NODES: &str = "/apis/horchestra.io/v1/nodes";
 
@@ -36,6 +36,15 @@ async fn both_protocols_answer_and_strangers_are_401_everywhere() {
         let reply = stack.client(Who::Master, protocol).send(Method::GET, "/version", &headers, "").await;
         assert_eq!(reply.status, 200, "a certificate decides, a bad token beside it does no harm");
     }
+}
+
+#[tokio::test]
+async fn a_client_without_protocol_negotiation_speaks_http_1() {
+    let stack = Stack::start().await;
+    let pair = pair(&stack.pki.admin());
+    let tls = ReloadingClient::load(Some(pair), stack.pki.authority(), &[]).unwrap();
+    let client = Client::new(stack.address, tls.config(), Protocol::Http1);
+    assert_eq!(client.get("/version").await.status, 200);
 }
 
 #[tokio::test]

@@ -182,9 +182,51 @@ async fn status_is_written_apart() {
     assert_eq!(object["metadata"]["generation"], 1);
     assert!(revision(&object) > revision(&created));
     assert_eq!(client.get(&path).await.json()["status"]["phase"], "Running");
+    let mut whole = object.clone();
+    whole["status"]["phase"] = json!("Failed");
+    whole["spec"]["image"] = json!("other");
+    let replaced = client.put(&path, &whole).await.json();
+    assert_eq!(
+        (&replaced["status"]["phase"], &replaced["spec"]["image"]),
+        (&json!("Failed"), &json!("nginx:1"))
+    );
+    let stale = client.put(&path, &whole).await;
+    assert_eq!((stale.status, stale.reason().as_str()), (409, "Conflict"), "status wants the very head");
+    let in_step = client.merge(&path, &json!({"status": {"phase": "Running"}})).await;
+    assert_eq!(in_step.status, 200);
+    // A writer of the main resource does not collide with reports.
+    let mut edited = created.clone();
+    edited["spec"]["image"] = json!("nginx:2");
+    assert_eq!(client.put(&format!("{APPS}/web"), &edited).await.status, 200);
+    let strict = client.put(&format!("{APPS}/web?exactResourceVersion=true"), &edited).await;
+    assert_eq!(strict.status, 409);
     let kept = client.merge(&format!("{APPS}/web"), &json!({"status": {"phase": "Failed"}})).await.json();
     assert_eq!(kept["status"]["phase"], "Running", "status is not written on the main resource");
     assert_eq!(client.get("/apis/horchestra.io/v1/namespaces/default/status").await.status, 404);
+}
+
+#[tokio::test]
+async fn long_lists_come_whole_in_every_form() {
+    let stack = Stack::with_namespaces().await;
+    let client = stack.master();
+    let creates = (0..300).map(|number| {
+        let client = client.clone();
+        async move { client.post(APPS, &app(&format!("app-{number:03}"))).await.status }
+    });
+    let codes: Vec<u16> =
+        futures::StreamExt::collect(futures::StreamExt::buffer_unordered(futures::stream::iter(creates), 16))
+            .await;
+    assert!(codes.iter().all(|code| *code == 201));
+    let list = client.get(APPS).await.json();
+    let names: Vec<&str> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["metadata"]["name"].as_str().unwrap())
+        .collect();
+    assert!(names.len() == 300 && names.is_sorted());
+    let table = client.get_as(APPS, "application/json;as=Table;v=v1;g=meta.k8s.io").await.json();
+    assert_eq!(table["rows"].as_array().unwrap().len(), 300);
 }
 
 #[tokio::test]
