@@ -206,7 +206,7 @@ fn find(request: &LogRequest, units: &Units, own_log: Option<&Path>) -> Result<O
 }
 
 fn is_held(request: &LogRequest, units: &Units) -> bool {
-    request.node_unit || Uuid::parse_str(&request.app).is_ok_and(|uid| units.log(uid).is_some())
+    request.node_unit || Uuid::parse_str(&request.app).is_ok_and(|uid| units.holds(uid))
 }
 
 /// Lines from the end to begin with; `None` = everything.

@@ -162,7 +162,7 @@ pub fn open_units(options: &NodeOptions) -> io::Result<Units> {
         std::fs::create_dir_all(&simulated)?;
         simulation.directory = Some(simulated);
         if let Some(program) = &options.supervisor {
-            processes = Some(Processes::open(state.join("units"), program.clone())?);
+            processes = Some(Processes::open(state.join("units"), state.join("logs"), program.clone())?);
         }
     }
     Ok(Units::new(processes, Simulation::new(simulation)))

@@ -12,6 +12,9 @@
 //! work/        its working directory
 //! ```
 //!
+//! When a unit goes away its log is put aside for a while, as a journal would keep it:
+//! a job that is over is removed at once, and that is when people ask for its log.
+//!
 //! Files are replaced as a whole, so a reader sees the old or the new one. Processes
 //! are named by number, start time and boot, so that a later process with the same
 //! number is never taken for it, and never signalled.
@@ -27,6 +30,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::procfs::{self, ProcessId};
 use crate::units::{Ending, Environment, UnitSpec};
+
+/// Name of the file that a unit's output is in.
+pub const LOG_NAME: &str = "output";
 
 /// What a supervisor says of its unit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -140,7 +146,12 @@ impl UnitDirectory {
 
     /// What it wrote.
     pub fn log(&self) -> PathBuf {
-        self.0.join("log").join("output")
+        self.log_directory().join(LOG_NAME)
+    }
+
+    /// The directory of that and of what was before it.
+    pub fn log_directory(&self) -> PathBuf {
+        self.0.join("log")
     }
 
     /// Its working directory.

@@ -261,12 +261,17 @@ impl Units {
         self.simulation.usage(uid).or_else(|| self.processes.as_ref()?.usage(uid))
     }
 
-    /// Where the log of a unit is.
+    /// Whether there is anything of a unit.
+    pub fn holds(&self, uid: Uuid) -> bool {
+        self.simulation.holds(uid) || self.processes.as_ref().is_some_and(|processes| processes.holds(uid))
+    }
+
+    /// Where the log of a unit is, also of one that is gone since not long ago.
     pub fn log(&self, uid: Uuid) -> Option<LogSource> {
-        self.simulation.log(uid).map(LogSource::Simulated).or_else(|| {
-            let processes = self.processes.as_ref()?;
-            processes.holds(uid).then(|| LogSource::File(processes.log_file(uid)))
-        })
+        self.simulation
+            .log(uid)
+            .map(LogSource::Simulated)
+            .or_else(|| self.processes.as_ref()?.log_file(uid).map(LogSource::File))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, sysconf};
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::units::ledger::{StopRequest, UnitDirectory, UnitState};
+use crate::units::ledger::{LOG_NAME, StopRequest, UnitDirectory, UnitState};
 use crate::units::shim::{self, UNIT_VARIABLE};
 use crate::units::{
     Ending, Environment, Held, Observation, UnitError, UnitSpec, Usage, Why, now_unix_nano, procfs,
@@ -24,6 +24,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long past its grace a stop may take before the agent kills by itself, and
 /// how long after that until it gives up.
 const STOP_MARGIN: Duration = Duration::from_secs(10);
+/// How many logs of units that are gone are kept.
+const KEPT_LOGS: usize = 64;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -31,19 +33,21 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Processes {
     root: PathBuf,
+    logs: PathBuf,
     program: PathBuf,
     peaks: Mutex<HashMap<Uuid, i64>>,
 }
 
 impl Processes {
-    /// Keeps units below `root`. `program` is started with `run-unit` to supervise
+    /// Keeps units below `root`, and logs of units that are gone below `logs`. `program` is started with `run-unit` to supervise
     /// one: the agent's own binary.
-    pub fn open(root: PathBuf, program: PathBuf) -> io::Result<Self> {
+    pub fn open(root: PathBuf, logs: PathBuf, program: PathBuf) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&root)?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&logs)?;
         // Supervisors work elsewhere.
         let root = root.canonicalize()?;
-        Ok(Self { root, program, peaks: Mutex::default() })
+        Ok(Self { root, logs, program, peaks: Mutex::default() })
     }
 
     fn directory(&self, uid: Uuid) -> UnitDirectory {
@@ -59,8 +63,44 @@ impl Processes {
         self.directory(uid).path().exists()
     }
 
-    pub(super) fn log_file(&self, uid: Uuid) -> PathBuf {
-        self.directory(uid).log()
+    /// The log of a unit that is held, or of one that was until not long ago.
+    pub(super) fn log_file(&self, uid: Uuid) -> Option<PathBuf> {
+        let directory = self.directory(uid);
+        if directory.path().exists() {
+            return Some(directory.log());
+        }
+        let kept = self.kept_logs(uid);
+        kept.exists().then(|| kept.join(LOG_NAME))
+    }
+
+    fn kept_logs(&self, uid: Uuid) -> PathBuf {
+        self.logs.join(uid.to_string())
+    }
+
+    /// Puts the log of a unit that goes away aside, and forgets the oldest of those.
+    fn keep_log(&self, uid: Uuid, directory: &UnitDirectory) -> io::Result<()> {
+        let kept = self.kept_logs(uid);
+        match std::fs::rename(directory.log_directory(), &kept) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            moved => moved?,
+        }
+        let mut all: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(&self.logs)?
+            .flatten()
+            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+            .collect();
+        all.sort();
+        let too_many = all.len().saturating_sub(KEPT_LOGS);
+        all.into_iter().take(too_many).try_for_each(|(_, path)| std::fs::remove_dir_all(path))
+    }
+
+    /// Continues a log that was put aside.
+    fn take_log_back(&self, uid: Uuid, directory: &UnitDirectory) -> io::Result<()> {
+        let kept = self.kept_logs(uid);
+        if !kept.exists() || directory.log_directory().exists() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(directory.path())?;
+        std::fs::rename(kept, directory.log_directory())
     }
 
     pub(super) fn observe(&self, uid: Uuid) -> Option<Observation> {
@@ -114,6 +154,7 @@ impl Processes {
             self.settle(&directory);
         }
         self.peaks.lock().remove(&uid);
+        self.take_log_back(uid, &directory).map_err(file("find the log"))?;
         shim::prepare(&directory, &spec).map_err(file("make the directory"))?;
         directory.clear_run().map_err(file("clear the last run"))?;
         directory.write_environment(&env).map_err(file("write the variables"))?;
@@ -195,6 +236,9 @@ impl Processes {
         }
         self.settle(&directory);
         self.peaks.lock().remove(&uid);
+        if let Err(error) = self.keep_log(uid, &directory) {
+            tracing::warn!(%uid, %error, "the log of a unit was not kept");
+        }
         std::fs::remove_dir_all(directory.path()).map_err(|source| UnitError::File {
             uid,
             what: "remove the directory",
@@ -278,14 +322,13 @@ fn kill_unit(state: &UnitState, uid: Uuid) {
     sweep(state, uid);
 }
 
-/// Kills what a supervisor that is gone left behind. A session's number is not given
-/// to another process while the session has members, so it names them safely.
+/// Kills what a supervisor that is gone left behind.
 fn sweep(state: &UnitState, uid: Uuid) {
     if state.boot != procfs::boot_id() {
         return;
     }
     let variable = format!("{UNIT_VARIABLE}={uid}");
-    for pid in procfs::marked(state.supervisor.pid, &variable) {
+    for pid in procfs::marked(&variable, Some(state.supervisor)) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }

@@ -109,16 +109,22 @@ pub fn descendants(of: i32) -> Vec<(i32, Stat)> {
         .collect()
 }
 
-/// Processes of a session, or with this variable in their environment.
-pub fn marked(session: i32, variable: &str) -> Vec<i32> {
+/// Processes with this variable in their environment, and those of the session that
+/// this leader began. The leader may be gone: its number is not given to another
+/// process while its session has members. If another process leads that session, it
+/// is not the one that is meant, and its members are left alone.
+pub fn marked(variable: &str, leader: Option<ProcessId>) -> Vec<i32> {
+    let all = all();
+    let session = leader
+        .filter(|leader| all.get(&leader.pid).is_none_or(|stat| stat.start == leader.start))
+        .map(|leader| leader.pid);
     let has_variable = |pid: i32| {
         std::fs::read(format!("/proc/{pid}/environ"))
             .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes()))
     };
-    all()
-        .into_iter()
-        .filter(|(pid, stat)| !stat.is_over() && (stat.session == session || has_variable(*pid)))
-        .map(|(pid, _)| pid)
+    all.iter()
+        .filter(|(pid, stat)| !stat.is_over() && (session == Some(stat.session) || has_variable(**pid)))
+        .map(|(pid, _)| *pid)
         .collect()
 }
 
@@ -156,5 +162,18 @@ mod tests {
         let me = ProcessId::of(std::process::id().cast_signed()).expect("it runs");
         assert!(me.is_alive());
         assert!(!ProcessId { start: me.start + 1, ..me }.is_alive());
+    }
+
+    #[test]
+    fn a_session_of_another_leader_is_left_alone() {
+        let me = std::process::id().cast_signed();
+        let session = stat(me).expect("it runs").session;
+        let leader = ProcessId::of(session);
+        if let Some(leader) = leader {
+            assert!(marked("NO=SUCH", Some(leader)).contains(&me));
+            let reused = ProcessId { start: leader.start + 1, ..leader };
+            assert!(!marked("NO=SUCH", Some(reused)).contains(&me));
+        }
+        assert!(!marked("NO=SUCH", None).contains(&me));
     }
 }

@@ -53,6 +53,8 @@ const START_LIMIT: usize = 5;
 const START_WINDOW: Duration = Duration::from_secs(30);
 /// Between two looks at whether all that was killed is gone.
 const KILL_INTERVAL: Duration = Duration::from_millis(200);
+/// Between two attempts to write down how it ended.
+const RECORD_INTERVAL: Duration = Duration::from_secs(1);
 /// Marks the processes of a unit.
 pub const UNIT_VARIABLE: &str = "HORCHESTRA_UNIT";
 
@@ -96,7 +98,13 @@ pub fn run(directory: &Path) -> anyhow::Result<()> {
     let ending = shim.supervise()?;
     shim.state.main = None;
     shim.state.ending = Some(ending);
-    shim.directory.write_state(&shim.state)?;
+    // The one thing that must not be lost, even if the disk is full for a while.
+    while let Err(error) = shim.directory.write_state(&shim.state) {
+        if shim.stopping {
+            return Err(error.into());
+        }
+        shim.wait(Some(Instant::now() + RECORD_INTERVAL))?;
+    }
     Ok(())
 }
 
@@ -125,7 +133,7 @@ impl Shim {
             starts.retain(|start| begun.duration_since(*start) < START_WINDOW);
             let mut ending = match self.start() {
                 Ok(()) => self.wait_for_main(begun)?,
-                Err(error) => self.not_started(&error)?,
+                Err(error) => self.not_started(&error),
             };
             self.clear()?;
             if self.stopping {
@@ -185,17 +193,23 @@ impl Shim {
         let pid = command.spawn()?.id().cast_signed();
         self.state.main = ProcessId::of(pid);
         self.state.starts += 1;
-        self.directory.write_state(&self.state)
+        self.record();
+        Ok(())
+    }
+
+    /// Writes down how it stands. A full disk must not end the workload.
+    fn record(&self) {
+        let _ = self.directory.write_state(&self.state);
     }
 
     /// A command that cannot be run ends at once, with the codes that shells use.
-    fn not_started(&mut self, error: &io::Error) -> anyhow::Result<Ending> {
+    fn not_started(&mut self, error: &io::Error) -> Ending {
         let program = self.spec.argv.first().map_or("", String::as_str);
-        self.log.write(format!("cannot run {program:?}: {error}\n").as_bytes())?;
+        let _ = self.log.write(format!("cannot run {program:?}: {error}\n").as_bytes());
         self.state.starts += 1;
-        self.directory.write_state(&self.state)?;
+        self.record();
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-        Ok(Ending { code, at_unix_nano: now_unix_nano(), why: Why::Exit })
+        Ending { code, at_unix_nano: now_unix_nano(), why: Why::Exit }
     }
 
     fn wait_for_main(&mut self, begun: Instant) -> anyhow::Result<Ending> {
@@ -342,7 +356,7 @@ pub fn prepare(directory: &UnitDirectory, spec: &UnitSpec) -> io::Result<()> {
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
     };
     make(directory.path(), 0o711)?;
-    make(&directory.path().join("log"), 0o700)?;
+    make(&directory.log_directory(), 0o700)?;
     make(&directory.work(), 0o700)?;
     if nix::unistd::geteuid().is_root() {
         chown(directory.work(), spec.user, spec.group)?;

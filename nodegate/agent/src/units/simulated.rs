@@ -8,7 +8,7 @@
 //! own environment can say otherwise: `SIM_RUN_SECONDS` is how long a run lasts
 //! (then services end too), `SIM_EXIT_CODE` how it ends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ use crate::units::ledger::write_atomically;
 use crate::units::{Ending, Environment, Held, Observation, UnitError, UnitSpec, Usage, Why, now_unix_nano};
 
 const SECOND: i64 = 1_000_000_000;
+/// How many logs of units that are gone are kept.
+const KEPT_LOGS: usize = 16;
 
 /// How simulated workloads behave.
 #[derive(Debug, Clone)]
@@ -55,6 +57,8 @@ struct Unit {
 pub struct Simulation {
     options: SimulationOptions,
     units: Mutex<HashMap<Uuid, Unit>>,
+    /// Logs of units that are gone, oldest first.
+    gone: Mutex<VecDeque<(Uuid, SimulatedLog)>>,
 }
 
 impl Simulation {
@@ -68,7 +72,7 @@ impl Simulation {
                 units.insert(unit.spec.uid, unit);
             }
         }
-        Self { options, units: Mutex::new(units) }
+        Self { options, units: Mutex::new(units), gone: Mutex::default() }
     }
 
     pub(super) fn list(&self) -> Vec<Uuid> {
@@ -119,10 +123,18 @@ impl Simulation {
     }
 
     pub(super) fn remove(&self, uid: Uuid) {
-        if self.units.lock().remove(&uid).is_some()
-            && let Some(path) = self.file(uid)
-        {
+        let Some(mut unit) = self.units.lock().remove(&uid) else { return };
+        if let Some(path) = self.file(uid) {
             let _ = std::fs::remove_file(path);
+        }
+        // It wrote nothing after this moment.
+        let ran = now_unix_nano().saturating_sub(unit.since_unix_nano);
+        unit.run_nano = Some(unit.run_nano.map_or(ran, |run| run.min(ran)));
+        let mut gone = self.gone.lock();
+        gone.retain(|(other, _)| *other != uid);
+        gone.push_back((uid, unit.log()));
+        if gone.len() > KEPT_LOGS {
+            gone.pop_front();
         }
     }
 
@@ -143,14 +155,13 @@ impl Simulation {
         })
     }
 
+    pub(super) fn holds(&self, uid: Uuid) -> bool {
+        self.units.lock().contains_key(&uid)
+    }
+
     pub(super) fn log(&self, uid: Uuid) -> Option<SimulatedLog> {
-        let units = self.units.lock();
-        let unit = units.get(&uid)?;
-        Some(SimulatedLog {
-            who: format!("{}/{}", unit.spec.namespace, unit.spec.name),
-            since_unix_nano: unit.since_unix_nano,
-            run_nano: unit.run_nano,
-        })
+        let held = self.units.lock().get(&uid).map(Unit::log);
+        held.or_else(|| self.gone.lock().iter().find(|(gone, _)| *gone == uid).map(|(_, log)| log.clone()))
     }
 
     fn file(&self, uid: Uuid) -> Option<PathBuf> {
@@ -159,6 +170,14 @@ impl Simulation {
 }
 
 impl Unit {
+    fn log(&self) -> SimulatedLog {
+        SimulatedLog {
+            who: format!("{}/{}", self.spec.namespace, self.spec.name),
+            since_unix_nano: self.since_unix_nano,
+            run_nano: self.run_nano,
+        }
+    }
+
     fn observe(&self, now: i64) -> Observation {
         Observation {
             state: self.ended(now).map_or(Held::Active, Held::Ended),

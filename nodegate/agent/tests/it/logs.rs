@@ -117,6 +117,8 @@ async fn a_follower_hears_the_last_words_and_then_the_end() {
     session.send(Down::LogRequest(LogRequest { follow: true, ..request("1", &app) })).await;
     assert!(!chunk(&mut session, "1").await.eof);
     session.push([]).await;
-    assert_eq!(whole(&mut session, "1").await.1, "", "the workload is gone, so is its log");
+    assert_eq!(whole(&mut session, "1").await.1, "", "the workload is gone, nothing more will come");
+    session.send(Down::LogRequest(request("2", &app))).await;
+    assert!(whole(&mut session, "2").await.0.contains("line 1\n"), "what it wrote can still be read");
     node.stop().await;
 }

@@ -59,7 +59,7 @@ impl Drop for State {
 
 /// Processes that a unit has, by the mark in their environment.
 fn of_unit(uid: &str) -> Vec<i32> {
-    procfs::marked(-1, &format!("HORCHESTRA_UNIT={uid}"))
+    procfs::marked(&format!("HORCHESTRA_UNIT={uid}"), None)
 }
 
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -176,6 +176,27 @@ async fn a_failing_job_is_retried_and_its_log_goes_on() {
     let end = session.finished("job").await;
     assert_eq!((end.exit_code, end.attempts, end.observed_generation), (3, 3, 2));
     assert!(end.message.starts_with("BackoffLimitExceeded"), "{}", end.message);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_log_of_a_job_outlives_its_unit() {
+    let (pki, state) = (Pki::new(), State::new());
+    let (_gateway, node, mut session) = begin(&pki, &state).await;
+    let app = TestApp::new("job").shell("echo done").lifecycle(json!({"restartPolicy": "Never"}));
+    session.push([app.0.clone()]).await;
+    session.phase("job", "Succeeded").await;
+    session.push([]).await;
+    session.idle().await;
+    assert!(!state.unit(&app).path().exists());
+    for follow in [false, true] {
+        let text = session.log(LogRequest { follow, ..logs(&app) }, |_| false).await;
+        assert_eq!(text, "done\n", "follow: {follow}");
+    }
+    // When it runs once more, its log goes on.
+    session.push([app.0.clone()]).await;
+    session.phase("job", "Succeeded").await;
+    assert_eq!(session.log(logs(&app), |_| false).await, "done\ndone\n");
     node.stop().await;
 }
 
