@@ -162,8 +162,12 @@ fn prefix(kind: Kind) -> String {
     format!(r#"{{"apiVersion":"{}","kind":"{}","metadata":{{"#, kind.api_version(), kind.name())
 }
 
-/// The bytes a client sees: canonical bytes with `resourceVersion` put in as the first metadata member.
+/// The bytes a client sees: canonical bytes with `resourceVersion` put in as the first metadata member. An
+/// object that was never stored (revision 0: what a dry run would have created) has none.
 pub fn splice_revision(kind: Kind, body: &[u8], revision: i64) -> Bytes {
+    if revision == 0 {
+        return Bytes::copy_from_slice(body);
+    }
     let at = prefix_len(kind);
     let mut out = BytesMut::with_capacity(body.len() + 48);
     out.extend_from_slice(&body[..at]);
@@ -179,10 +183,12 @@ fn prefix_len(kind: Kind) -> usize {
     r#"{"apiVersion":"","kind":"","metadata":{"#.len() + kind.api_version().len() + kind.name().len()
 }
 
-/// Reads canonical bytes back and puts the revision in.
+/// Reads canonical bytes back and puts the revision in, if there is one.
 pub fn decode(body: &[u8], revision: i64) -> Result<Object, serde_json::Error> {
     let mut object = Object(serde_json::from_slice(body)?);
-    object.set_metadata("resourceVersion", revision.to_string());
+    if revision != 0 {
+        object.set_metadata("resourceVersion", revision.to_string());
+    }
     Ok(object)
 }
 

@@ -87,7 +87,7 @@ pub struct DeleteOptions {
 #[derive(Clone, Debug)]
 pub struct Written {
     /// The object as stored (dry run: as it would have been; its revision is then the one it was read at,
-    /// 0 for a create).
+    /// 0 for a create, which shows no resourceVersion).
     pub entry: Arc<Entry>,
     pub created: bool,
     /// The write removed the last finalizer of a deleting object, so the object is gone.

@@ -246,7 +246,9 @@ async fn a_dry_run_judges_everything_and_stores_nothing() {
     };
     let written = create(application("web")).await.unwrap();
     assert!(written.created);
-    assert_eq!(tree(&written.entry)["spec"]["lifecycle"]["restartPolicy"], "Always");
+    let shown = tree(&written.entry);
+    assert_eq!(shown["spec"]["lifecycle"]["restartPolicy"], "Always");
+    assert!(shown["metadata"].get("resourceVersion").is_none(), "what is not stored has no revision");
     assert_eq!(create(application("taken")).await.unwrap_err().code(), 409);
     let pinned = json!({"metadata": {"name": "x"}, "spec": {"image": "x", "placement": {"nodeName": "no"}}});
     assert_eq!(create(pinned).await.unwrap_err().code(), 422);

@@ -254,6 +254,12 @@ async fn a_session_that_was_taken_over_writes_nothing() {
         short_of(&world.service.report_application(&new, &key, uid, report("Running", 1)).await),
         "ok"
     );
+    world.delete(&node("node-1")).await.unwrap();
+    assert_eq!(
+        short_of(&world.service.register_node(&old, "node-1", &json!({"ready": true})).await),
+        "fenced"
+    );
+    assert_eq!(short_of(&world.service.register_node(&new, "node-1", &json!({"ready": true})).await), "ok");
     world.delete(&key).await.unwrap();
     assert_eq!(short_of(&world.service.release_teardown(&old, &key, uid).await), "fenced");
     assert!(world.get(&key).await.is_ok());

@@ -11,7 +11,9 @@ use horchestra_service::{
     At, Body, Caller, DeleteOptions, Deleted, ListRequest, Listing, Part, Patch, PatchType, RequestContext,
     Service, ServiceConfig, Watch, WatchEvent, WatchRequest, WriteOptions, Written,
 };
-use horchestra_store::{Entry, MemoryDatabase, SessionClaim, SessionGrant, Store, StoreOptions};
+use horchestra_store::{
+    Entry, MemoryBackend, MemoryDatabase, SessionClaim, SessionGrant, Store, StoreOptions,
+};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -130,7 +132,12 @@ impl World {
 }
 
 async fn replica(database: &MemoryDatabase) -> Service {
-    let store = Store::open(database.connect(), StoreOptions::default());
+    served(database.connect()).await
+}
+
+/// A service over a connection that a test can meddle with.
+pub async fn served(backend: Arc<MemoryBackend>) -> Service {
+    let store = Store::open(backend, StoreOptions::default());
     tokio::time::timeout(DEADLINE, store.ready()).await.expect("the store gets ready");
     Service::new(store, ServiceConfig::default())
 }
