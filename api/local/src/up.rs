@@ -288,11 +288,10 @@ async fn migrate(shared: &Shared<'_>) -> Result<()> {
     let status = child.wait().await?;
     let _ = fs::remove_file(shared.layout.pid_of(&spec.name));
     if !status.success() {
-        let log = fs::read_to_string(shared.layout.log_of(&spec.name)).unwrap_or_default();
-        let tail: Vec<&str> = log.lines().rev().take(10).collect();
         bail!(
-            "the schema could not be brought up to date:\n{}",
-            tail.into_iter().rev().collect::<Vec<_>>().join("\n")
+            "the schema could not be brought up to date:
+{}",
+            tail(&shared.layout.log_of(&spec.name))
         );
     }
     Ok(())
@@ -364,6 +363,13 @@ fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
         .unwrap_or("Unknown")
 }
 
+/// The last lines of a log.
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(10)..].join("\n")
+}
+
 /// Asks again and again until the answer is yes.
 async fn wait_for(what: &str, layout: &Layout, log: &str, ask: impl AsyncFn() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(120);
@@ -378,5 +384,9 @@ async fn wait_for(what: &str, layout: &Layout, log: &str, ask: impl AsyncFn() ->
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let why = last.map_or_else(|| "not ready".to_owned(), |error| format!("{error:#}"));
-    bail!("{what} did not become ready within two minutes: {why}; see {}", layout.log_of(log).display())
+    bail!(
+        "{what} did not become ready within two minutes: {why}. The end of {}:\n{}",
+        layout.log_of(log).display(),
+        tail(&layout.log_of(log))
+    )
 }

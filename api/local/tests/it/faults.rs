@@ -81,7 +81,7 @@ async fn a_watch_loses_nothing_whoever_is_killed() {
         let prefix = victim.split('-').next().unwrap();
         let writing = tokio::spawn(churn(stack.client("api"), prefix, Arc::clone(&stop)));
         tokio::time::sleep(Duration::from_secs(1)).await;
-        tokio::task::block_in_place(|| stack.kill_and_await_successor(victim));
+        stack.kill_and_await_successor(victim).await;
         // Until writes are acknowledged again, and a little longer.
         let probe = json!({"metadata": {"labels": {"probe": victim}}});
         let (code, _) = stack

@@ -3,6 +3,7 @@
 mod client;
 mod faults;
 mod freshness;
+mod leadership;
 mod lifecycle;
 mod stack;
 mod tour;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use horchestra_testkit::{TempDir, eventually_blocking};
+use horchestra_testkit::{TempDir, eventually};
 
 use crate::client::Client;
 
@@ -87,14 +87,15 @@ impl Stack {
     }
 
     /// Kills a process and waits until the supervisor has started another one in its place.
-    pub fn kill_and_await_successor(&self, process: &str) {
+    pub async fn kill_and_await_successor(&self, process: &str) {
         let old = self.pid(process);
         signal(old, "KILL");
         let file = self.home().join("run").join(format!("{process}.pid"));
-        eventually_blocking(RECOVERY, || {
+        eventually(RECOVERY, async || {
             let now: Option<i32> = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
             now.is_some_and(|now| now != old)
-        });
+        })
+        .await;
     }
 
     /// The tail of a log, for failure messages.
