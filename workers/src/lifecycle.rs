@@ -116,12 +116,12 @@ fn verdict(heard: &Heard, node: &Observed, frozen: bool) -> Option<ReadyVerdict>
     } else {
         (Ready::Unknown, "NodeSilent", "the node has not reported for longer than the ready timeout")
     };
-    let stands = match (node.verdict, ready) {
+    let stands = matches!(
+        (node.verdict, ready),
         (Some(ConditionStatus::True), Ready::True)
-        | (Some(ConditionStatus::False), Ready::False)
-        | (Some(ConditionStatus::Unknown), Ready::Unknown) => true,
-        _ => false,
-    };
+            | (Some(ConditionStatus::False), Ready::False)
+            | (Some(ConditionStatus::Unknown), Ready::Unknown)
+    );
     (!stands).then(|| ReadyVerdict { ready, reason: reason.to_owned(), message: message.to_owned() })
 }
 
