@@ -36,7 +36,7 @@ fn managed(row: &PgRow) -> Result<Option<Bytes>> {
 }
 
 fn index(stored: &[u8]) -> Result<Index> {
-    encode::read_index(stored).map_err(|error| odd(error))
+    encode::read_index(stored).map_err(odd)
 }
 
 /// An entry from the columns that `objects`, `events` and the undo query share. A deletion moves both
