@@ -245,6 +245,9 @@ mod tests {
 
     const GOOD: &str = "registry.example/app:1";
 
+    /// What happens, to what, and who hears of it.
+    type Step<'a> = (&'a str, ChangeKind, Version, Vec<(String, Hurry)>);
+
     struct Version {
         kind: Kind,
         object: Value,
@@ -348,7 +351,7 @@ mod tests {
         let urgent = |node: &str| (node.to_owned(), Hurry::Urgent);
         let normal = |node: &str| (node.to_owned(), Hurry::Normal);
         let deleted = json!("2030-01-01T00:00:00Z");
-        let steps: [(&str, ChangeKind, Version, Vec<(String, Hurry)>); 14] = [
+        let steps: [Step<'_>; 14] = [
             ("a node appears", ChangeKind::Added, node(false), vec![urgent("n1")]),
             ("its status changes", ChangeKind::Modified, node(false).with("/status/os", json!("x")), vec![]),
             ("it is admitted", ChangeKind::Modified, node(true), vec![urgent("n1")]),

@@ -8,7 +8,7 @@
 //! time. The second pass is asked for by pushing again (a push makes an agent pass; the same state again is
 //! harmless), so a node whose only Application is being deleted waits about a second, not a heartbeat.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use horchestra_proto::node::v1::AppStatus;
 
@@ -17,8 +17,8 @@ use super::inbox::AppName;
 /// The reports of the pass that is coming in.
 #[derive(Default)]
 pub struct Pass {
-    /// Terminated, but not believed yet.
-    held: Vec<AppStatus>,
+    /// Terminated, but not believed yet. By name, so that no node can make it grow.
+    held: HashMap<AppName, AppStatus>,
     /// Something in this pass is not gone.
     alive: bool,
     /// Anything was reported since the last end: heartbeats come between passes and end nothing then.
@@ -42,12 +42,12 @@ impl Pass {
         self.begun = true;
         if !looks_gone(&report) {
             self.alive = true;
-            let mut through = std::mem::take(&mut self.held);
+            let mut through: Vec<AppStatus> = std::mem::take(&mut self.held).into_values().collect();
             through.push(report);
             return Verdict { through, ask_again: false };
         }
         if report.phase == "Terminated" && !self.alive {
-            self.held.push(report);
+            self.held.insert(name(&report), report);
             return Verdict { through: Vec::new(), ask_again: false };
         }
         Verdict { through: vec![report], ask_again: false }
@@ -65,7 +65,7 @@ impl Pass {
             return Verdict { through: Vec::new(), ask_again: false };
         }
         let (through, wait): (Vec<AppStatus>, Vec<AppStatus>) =
-            held.into_iter().partition(|report| before.contains(&name(report)));
+            held.into_values().partition(|report| before.contains(&name(report)));
         let ask_again = !wait.is_empty();
         self.before = wait.iter().map(name).collect();
         Verdict { through, ask_again }
