@@ -75,7 +75,7 @@ async fn a_certificate_of_a_foreign_authority_ends_the_handshake() {
 async fn a_stream_does_not_outlive_its_certificate() {
     let world = World::new().await;
     let gateway = world.gateway().await;
-    let short = world.authority.node("n1", Lifetime::of(Duration::from_secs(3)).unwrap()).unwrap();
+    let short = world.authority.node("n1", Lifetime::of(Duration::from_secs(5)).unwrap()).unwrap();
     let ca = &world.authority.pem().certificate;
     let identity =
         Identity::from_pem(short.certificate.as_bytes(), short.key.as_bytes(), ca.as_bytes()).unwrap();
