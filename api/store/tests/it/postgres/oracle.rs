@@ -248,7 +248,7 @@ impl Run {
                     user: "tester".into(),
                     verb: "test".into(),
                     audit_id: Uuid::from_u128(self.audit),
-                    trace_id: (self.audit % 2 == 0).then(|| self.audit.to_be_bytes()),
+                    trace_id: (self.audit.is_multiple_of(2)).then(|| self.audit.to_be_bytes()),
                 },
             };
             if item.check().is_ok() {
