@@ -13,7 +13,8 @@ use crate::alias::ALIASES;
 use crate::registry::{KindSpec, served};
 
 /// What can be done with every stored kind.
-pub const VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
+pub const VERBS: [&str; 8] =
+    ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// What can be done with the status of a kind that has one.
 pub const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 /// What can be done with an alias.

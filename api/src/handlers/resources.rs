@@ -8,7 +8,7 @@ use horchestra_core::registry::{self, KindSpec};
 use horchestra_core::status::Status;
 use horchestra_service::{Body, ListRequest, Part, Patch, PatchType, Written};
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::options;
 use crate::app::App;
@@ -42,6 +42,9 @@ pub async fn serve(app: &Arc<App>, call: &Call, kind: Kind) -> Result<Answer, St
         (_, Some(Verb::Watch)) => super::watch::serve(app, call, view).await,
         (Route::Collection { namespace, .. }, Some(Verb::Create)) => {
             create(app, call, view, kind, namespace.as_deref().unwrap_or_default()).await
+        }
+        (Route::Collection { .. }, Some(Verb::DeleteCollection)) => {
+            delete_collection(app, call, view, kind).await
         }
         (Route::Item { .. } | Route::ItemStatus { .. }, Some(Verb::Update)) => {
             update(app, call, view, kind).await
@@ -175,19 +178,34 @@ async fn delete(app: &Arc<App>, call: &Call, kind: Kind) -> Result<Answer, Statu
     let options = options::delete(&call.headers, &call.query, &body)?;
     let key = key(kind, call.route.namespace(), call.route.name());
     let done = app.service().delete(&call.context, &key, &options).await?;
+    let details = json!({
+        "name": key.name,
+        "group": kind.group(),
+        "kind": kind.plural(),
+        "uid": done.entry.uid.to_string(),
+    });
+    success(accepted, &details, &done.warnings)
+}
+
+/// Deletes what the selectors of the request choose, each object by the rules of a single delete.
+async fn delete_collection(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<Answer, Status> {
+    let accepted = negotiate::accept(&call.headers, Offer::OBJECTS)?;
+    let body = call.body().await?;
+    let options = options::delete(&call.headers, &call.query, &body)?;
+    let done = app.service().delete_collection(&call.context, list_request(call, view)?, &options).await?;
+    let warnings: Vec<String> = done.into_iter().flat_map(|deleted| deleted.warnings).collect();
+    success(accepted, &json!({"group": kind.group(), "kind": kind.plural()}), &warnings)
+}
+
+fn success(accepted: Accepted, details: &Value, warnings: &[String]) -> Result<Answer, Status> {
     let document = json!({
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Success",
-        "details": {
-            "name": key.name,
-            "group": kind.group(),
-            "kind": kind.plural(),
-            "uid": done.entry.uid.to_string(),
-        },
+        "details": details,
     });
     let mut answer = respond::document(StatusCode::OK, accepted.wire, Bytes::from(document.to_string()))?;
-    respond::warn(&mut answer, &done.warnings);
+    respond::warn(&mut answer, warnings);
     Ok(answer)
 }

@@ -159,7 +159,7 @@ impl Verb {
 }
 
 const READ: &[Method] = &[Method::GET, Method::HEAD];
-const COLLECTION: &[Method] = &[Method::GET, Method::HEAD, Method::POST];
+const COLLECTION: &[Method] = &[Method::GET, Method::HEAD, Method::POST, Method::DELETE];
 const ITEM: &[Method] = &[Method::GET, Method::HEAD, Method::PUT, Method::PATCH, Method::DELETE];
 const STATUS: &[Method] = &[Method::GET, Method::HEAD, Method::PUT, Method::PATCH];
 const ANY: &[Method] = &[];
@@ -187,6 +187,7 @@ impl Route {
         match self {
             Route::Collection { .. } | Route::AliasCollection { .. } => Some(match *method {
                 Method::POST => Verb::Create,
+                Method::DELETE => Verb::DeleteCollection,
                 // A HEAD answers the headers of a list; it never opens a stream.
                 Method::GET if watch => Verb::Watch,
                 _ => Verb::List,
@@ -491,9 +492,11 @@ mod tests {
         let item = Route::Item { kind: Kind::Node, namespace: None, name: "n".into() };
         assert_eq!(collection.verb(&Method::GET, true), Some(Verb::Watch));
         assert_eq!(collection.verb(&Method::HEAD, true), Some(Verb::List));
+        assert_eq!(collection.verb(&Method::DELETE, true), Some(Verb::DeleteCollection));
         assert_eq!(item.verb(&Method::GET, true), Some(Verb::Get));
         assert_eq!(item.verb(&Method::POST, false), None);
         let everywhere = Route::Collection { kind: Kind::Application, namespace: None };
         assert_eq!(everywhere.verb(&Method::POST, false), None);
+        assert_eq!(everywhere.verb(&Method::DELETE, false), None);
     }
 }

@@ -206,6 +206,30 @@ async fn status_is_written_apart() {
 }
 
 #[tokio::test]
+async fn a_collection_can_be_deleted_by_selector() {
+    let stack = Stack::with_namespaces().await;
+    let client = stack.master();
+    for (name, env) in [("a", "prod"), ("b", "dev"), ("c", "dev")] {
+        let mut app = app(name);
+        app["metadata"]["labels"] = json!({"env": env});
+        assert_eq!(client.post(APPS, &app).await.status, 201);
+    }
+    let names = async || {
+        let list = client.get(APPS).await.json();
+        let items = list["items"].as_array().unwrap();
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let selected = format!("{APPS}?labelSelector=env%3Ddev");
+    assert_eq!(client.delete(&format!("{selected}&dryRun=All")).await.status, 200);
+    assert_eq!(names().await, ["a", "b", "c"]);
+    let done = client.delete(&selected).await;
+    assert_eq!((done.status, &done.json()["status"]), (200, &json!("Success")), "{done:?}");
+    assert_eq!(names().await, ["a"]);
+    let everywhere = client.delete("/apis/horchestra.io/v1/applications").await;
+    assert_eq!((everywhere.status, everywhere.reason().as_str()), (405, "MethodNotAllowed"));
+}
+
+#[tokio::test]
 async fn long_lists_come_whole_in_every_form() {
     let stack = Stack::with_namespaces().await;
     let client = stack.master();
