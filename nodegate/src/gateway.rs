@@ -90,7 +90,8 @@ impl Gateway {
     pub async fn shutdown(&self) {
         self.accepting.cancel();
         self.gate.drain().await;
-        self.gate.retire().await;
+        // A renewal after the retirement would begin a new term.
         self.background.cancel();
+        self.gate.retire().await;
     }
 }
