@@ -17,7 +17,7 @@ impl Layout {
         fs::create_dir_all(root)?;
         let root = fs::canonicalize(root)?;
         let layout = Layout { root };
-        for folder in [layout.pki(), layout.logs(), layout.run(), layout.agents()] {
+        for folder in [layout.logs(), layout.run(), layout.agents()] {
             fs::create_dir_all(folder)?;
         }
         Ok(layout)
