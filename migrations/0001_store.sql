@@ -15,8 +15,12 @@ create table horchestra.state (
 insert into horchestra.state default values;
 
 -- The heads. Bodies are canonical JSON without resourceVersion and managedFields; only what SQL itself needs
--- is a column. The fill factor leaves room for a second version on the page, so that updates which move no
--- indexed column stay heap-only.
+-- is a column.
+--
+-- The key ends with the revision although there is one row per name (which the ordering lock sees to): the
+-- newest entry of a name is one index descent away, and an update names its row exactly. Without the revision
+-- every lookup would walk all versions that some old snapshot elsewhere keeps from being removed, and writes
+-- would get slower for as long as that snapshot lives. The price is that updates are never heap-only.
 create table horchestra.objects (
     uid         uuid     not null,
     rv          bigint   not null,
@@ -37,8 +41,8 @@ create table horchestra.objects (
     index       bytea    not null,
     managed     bytea,
     body        bytea    not null,
-    constraint objects_pkey primary key (kind, ns, name)
-) with (fillfactor = 75, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+    constraint objects_pkey primary key (kind, ns, name, rv)
+) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 create index objects_node on horchestra.objects (node) where node is not null;
 
 -- The change log, in ranges of revisions (see partition_span). `prev_*` is the state before the change, so

@@ -55,11 +55,11 @@ declare
 begin
     case guard
     when 1 then -- the object exists and is not being deleted
-        return exists (select 1 from horchestra.objects o
-            where o.kind = kind_ and o.ns = ns_ and o.name = name_ and not o.deleting);
+        return coalesce((select not o.deleting from horchestra.objects o
+            where o.kind = kind_ and o.ns = ns_ and o.name = name_ order by o.rv desc limit 1), false);
     when 2 then -- the head is exactly at a revision (0: there is none)
         return coalesce((select o.rv from horchestra.objects o
-            where o.kind = kind_ and o.ns = ns_ and o.name = name_), 0) = number_;
+            where o.kind = kind_ and o.ns = ns_ and o.name = name_ order by o.rv desc limit 1), 0) = number_;
     when 3 then -- nothing but Events (kind 14) lives in the namespace
         return not exists (select 1 from horchestra.objects o
             where o.kind = any ('{3,4,5,6,7,8,9,10}'::smallint[]) and o.ns = name_);
@@ -69,7 +69,7 @@ begin
               and e.target_name = name_ limit number_ + 1) found) <= number_;
     when 5 then -- the applications on the node fit (number 1: a capacity of 0 is without bound)
         select o.cpu, o.memory into node_cpu, node_memory from horchestra.objects o
-            where o.kind = 2 and o.ns = '' and o.name = name_;
+            where o.kind = 2 and o.ns = '' and o.name = name_ order by o.rv desc limit 1;
         if not found then
             return false;
         end if;
@@ -102,14 +102,14 @@ declare
     core boolean := op_ <> 3;
 begin
     if op_ = 1 then
+        if exists (select 1 from horchestra.objects o
+                   where o.kind = kind_ and o.ns = ns_ and o.name = name_) then
+            return -1;
+        end if;
         insert into horchestra.objects (uid, rv, core_rv, generation, cpu, memory, edge_hash, kind, deleting,
                 ns, name, node, phase, index, managed, body)
             values (uid_, rev, rev, generation_, cpu_, memory_, edge_hash_, kind_, flag,
-                ns_, name_, node_, phase_, index_, managed_, body_)
-            on conflict (kind, ns, name) do nothing;
-        if not found then
-            return -1;
-        end if;
+                ns_, name_, node_, phase_, index_, managed_, body_);
         insert into horchestra.events (rv, uid, audit, trace, at, core_rv, generation, cpu, memory, prev_rv,
                 op, kind, deleting, ns, name, who, verb, node, phase, index, managed, body)
             values (rev, uid_, audit_, trace_, now_, rev, generation_, cpu_, memory_, 0,
@@ -125,7 +125,7 @@ begin
                 case when o.rv < rev / 262144 * 262144 then o.body end as body,
                 case when o.rv < rev / 262144 * 262144 then o.managed end as managed
             into old from horchestra.objects o
-            where o.kind = kind_ and o.ns = ns_ and o.name = name_;
+            where o.kind = kind_ and o.ns = ns_ and o.name = name_ order by o.rv desc limit 1;
         if not found then
             return -2;
         elsif old.rv <> expect then
@@ -134,7 +134,7 @@ begin
         update horchestra.objects o set uid = uid_, rv = rev, core_rv = case when core then rev else o.core_rv end,
                 generation = generation_, cpu = cpu_, memory = memory_, edge_hash = edge_hash_, deleting = flag,
                 node = node_, phase = phase_, index = index_, managed = managed_, body = body_
-            where o.kind = kind_ and o.ns = ns_ and o.name = name_;
+            where o.kind = kind_ and o.ns = ns_ and o.name = name_ and o.rv = expect;
         insert into horchestra.events (rv, uid, audit, trace, at, core_rv, generation, cpu, memory, prev_rv,
                 prev_core_rv, prev_generation, prev_cpu, prev_memory, prev_uid,
                 op, kind, deleting, prev_deleting, ns, name, who, verb, node, phase, prev_node, prev_phase,
@@ -154,13 +154,14 @@ begin
         select o.uid, o.rv, o.core_rv, o.generation, o.deleting, o.node, o.phase, o.cpu, o.memory, o.index,
                 o.edge_hash, o.body, o.managed
             into old from horchestra.objects o
-            where o.kind = kind_ and o.ns = ns_ and o.name = name_;
+            where o.kind = kind_ and o.ns = ns_ and o.name = name_ order by o.rv desc limit 1;
         if not found then
             return -2;
         elsif old.rv <> expect then
             return old.rv;
         end if;
-        delete from horchestra.objects o where o.kind = kind_ and o.ns = ns_ and o.name = name_;
+        delete from horchestra.objects o
+            where o.kind = kind_ and o.ns = ns_ and o.name = name_ and o.rv = expect;
         insert into horchestra.events (rv, uid, audit, trace, at, core_rv, generation, cpu, memory, prev_rv,
                 prev_core_rv, prev_generation, prev_cpu, prev_memory,
                 op, kind, deleting, prev_deleting, ns, name, who, verb, node, phase, prev_node, prev_phase,
@@ -370,8 +371,9 @@ begin
                                  min(g) - case when guard_item[g] = 1 then 0 else item_guards[guard_item[g] - 1] end as at
                           from generate_series(guard_lo, guard_hi) g
                           where not case guard_code[g]
-                              when 1 then exists (select 1 from horchestra.objects o where o.kind = guard_kind[g]
-                                  and o.ns = guard_ns[g] and o.name = guard_name[g] and not o.deleting)
+                              when 1 then coalesce((select not o.deleting from horchestra.objects o
+                                  where o.kind = guard_kind[g] and o.ns = guard_ns[g] and o.name = guard_name[g]
+                                  order by o.rv desc limit 1), false)
                               when 7 then exists (select 1 from horchestra.lease_epochs l
                                   where l.name = guard_name[g] and l.epoch = guard_number[g] and l.held)
                               when 6 then exists (select 1 from horchestra.node_sessions s where s.node = guard_name[g]
@@ -396,7 +398,8 @@ begin
                                 where c.space = i.ns and c.value = i.name and c.owner <> i.uid
                                   and not (c.shared and i.flag)) then 4 else 0 end
                             else 0 end as code
-                from i left join horchestra.objects o on o.kind = i.kind and o.ns = i.ns and o.name = i.name
+                from i left join lateral (select h.rv, h.uid, h.edge_hash from horchestra.objects h
+                    where h.kind = i.kind and h.ns = i.ns and h.name = i.name order by h.rv desc limit 1) o on true
             ), bad as materialized (
                 select distinct on (item) item, n, code, head from judged
                 where code <> 0 and not (item = any (g_item)) order by item, n
@@ -432,11 +435,11 @@ begin
             if 4 = any (op_code[op_lo:op_hi]) then
                 with d as (
                     select n, revisions[n] as rev, op_kind[n] as kind, op_ns[n] as ns, op_name[n] as name,
-                           op_item[n] as item
+                           op_item[n] as item, op_expect[n] as expect
                     from generate_series(op_lo, op_hi) n where op_code[n] = 4 and revisions[n] > 0
                 ), gone as (
                     delete from horchestra.objects o using d
-                    where o.kind = d.kind and o.ns = d.ns and o.name = d.name
+                    where o.kind = d.kind and o.ns = d.ns and o.name = d.name and o.rv = d.expect
                     returning d.rev, d.item, o.*
                 ), logged as (
                     insert into horchestra.events (rv, uid, audit, trace, at, core_rv, generation, cpu, memory,
@@ -464,7 +467,7 @@ begin
             if edges_move then
                 delete from horchestra.edges e using generate_series(op_lo, op_hi) n, horchestra.objects o
                     where op_code[n] in (2, 3) and revisions[n] > 0
-                      and o.kind = op_kind[n] and o.ns = op_ns[n] and o.name = op_name[n]
+                      and o.kind = op_kind[n] and o.ns = op_ns[n] and o.name = op_name[n] and o.rv = op_expect[n]
                       and (o.edge_hash <> op_edge_hash[n] or o.uid <> op_uid[n]) and e.source = o.uid;
                 insert into horchestra.edges (source, relation, target_kind, target_ns, target_name)
                     select op_uid[edge_op[x]], edge_relation[x], edge_kind[x], edge_ns[x], edge_name[x]
@@ -476,7 +479,7 @@ begin
             if 2 = any (op_code[op_lo:op_hi]) or 3 = any (op_code[op_lo:op_hi]) then
                 with i as materialized (
                     select n, revisions[n] as rev, op_code[n] <> 3 as core, op_kind[n] as kind, op_ns[n] as ns,
-                           op_name[n] as name, op_item[n] as item
+                           op_name[n] as name, op_item[n] as item, op_expect[n] as expect
                     from generate_series(op_lo, op_hi) n where op_code[n] in (2, 3) and revisions[n] > 0
                 ), logged as (
                     insert into horchestra.events (rv, uid, audit, trace, at, core_rv, generation, cpu, memory,
@@ -492,6 +495,7 @@ begin
                             case when o.rv < i.rev / 262144 * 262144 then o.managed end,
                             case when o.rv < i.rev / 262144 * 262144 then o.body end
                         from i join horchestra.objects o on o.kind = i.kind and o.ns = i.ns and o.name = i.name
+                            and o.rv = i.expect
                 ), kept as (
                     insert into horchestra.history (uid, rv, generation, audit, trace, at, kind, ns, name, who,
                             verb, body)
@@ -504,7 +508,7 @@ begin
                         cpu = op_cpu[i.n], memory = op_memory[i.n], edge_hash = op_edge_hash[i.n],
                         deleting = op_flag[i.n], node = op_node[i.n], phase = op_phase[i.n],
                         index = op_index[i.n], managed = op_managed[i.n], body = op_body[i.n]
-                    from i where o.kind = i.kind and o.ns = i.ns and o.name = i.name;
+                    from i where o.kind = i.kind and o.ns = i.ns and o.name = i.name and o.rv = i.expect;
             end if;
 
             if 1 = any (op_code[op_lo:op_hi]) then
@@ -597,8 +601,8 @@ begin
     end if;
     for g in 1 .. coalesce(array_length(guard_code, 1), 0) loop
         if guard_code[g] = 1 then
-            holds := exists (select 1 from horchestra.objects o where o.kind = guard_kind[g]
-                and o.ns = guard_ns[g] and o.name = guard_name[g] and not o.deleting);
+            holds := coalesce((select not o.deleting from horchestra.objects o where o.kind = guard_kind[g]
+                and o.ns = guard_ns[g] and o.name = guard_name[g] order by o.rv desc limit 1), false);
         else
             holds := horchestra.guard_holds(guard_code[g], guard_kind[g], guard_ns[g], guard_name[g],
                 guard_relation[g], guard_number[g], guard_id[g]);

@@ -130,6 +130,9 @@ impl Committer {
                 let (items, replies) =
                     waiting.drain(..fits).map(|pending| (pending.item, pending.reply)).unzip();
                 self.send(items, replies).await;
+                // Lets callers that were just answered queue their next write: otherwise they always miss
+                // the batch that starts now, and two half-empty batches take turns.
+                tokio::task::yield_now().await;
             }
         }
     }

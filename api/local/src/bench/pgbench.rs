@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tokio::process::Command;
-use uuid::Uuid;
 
 use super::object;
 use super::server::pgbench;
@@ -21,7 +20,7 @@ pub struct Throughput {
 }
 
 pub fn script(load: Load) -> String {
-    let body = String::from_utf8_lossy(&object::body("app-000000000", Uuid::nil())).replace('\'', "''");
+    let body = String::from_utf8_lossy(&object::body()).replace('\'', "''");
     let index = r#"{"labels":{"app":"web","team":"shop","tier":"front","track":"stable","zone":"a"},"fields":{"status.phase":"Pending"}}"#;
     let index = format!("convert_to('{index}', 'UTF8')");
     let body = format!("convert_to('{body}', 'UTF8')");
@@ -46,10 +45,10 @@ pub fn script(load: Load) -> String {
              o.name, {body} as body, {index} as index, o.rv as prev_rv, o.core_rv as prev_core_rv, \
              o.generation as prev_generation, o.cpu as prev_cpu, o.memory as prev_memory, \
              o.deleting as prev_deleting, o.phase as prev_phase, o.index as prev_index \
-             from horchestra.objects o where o.kind = 3 and o.ns = 'default' and o.name = 'app-' || :n), \
+             from horchestra.objects o where o.kind = 3 and o.ns = 'default' and o.name = 'app-' || :n order by o.rv desc limit 1), \
              u as (update horchestra.objects o set rv = r.rv, core_rv = r.rv, generation = 1, cpu = 100000000, \
              memory = 67108864, phase = 'Pending', index = r.index, body = r.body from r \
-             where o.kind = 3 and o.ns = 'default' and o.name = r.name), \
+             where o.kind = 3 and o.ns = 'default' and o.name = r.name and o.rv = r.prev_rv), \
              e as (insert into horchestra.events (rv, uid, audit, trace, at, core_rv, generation, cpu, memory, \
              prev_rv, prev_core_rv, prev_generation, prev_cpu, prev_memory, op, kind, deleting, prev_deleting, ns, \
              name, who, verb, node, phase, prev_phase, index, prev_index, managed, body) \
@@ -66,7 +65,7 @@ pub async fn run(folder: &Path, url: &str, load: Load, clients: usize, time: Dur
     let file = folder.join("comparison.sql");
     std::fs::write(&file, script(load)).context("cannot write the script")?;
     let output = Command::new(pgbench()?)
-        .args(["--no-vacuum", "--protocol=prepared", "--jobs=2", "--progress=0"])
+        .args(["--no-vacuum", "--protocol=prepared"])
         .arg(format!("--client={}", clients.max(1)))
         .arg(format!("--jobs={}", clients.min(2)))
         .arg(format!("--time={}", time.as_secs()))

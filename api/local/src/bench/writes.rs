@@ -36,6 +36,8 @@ pub type Object = (String, Uuid, Revision);
 /// What a run of ours gave.
 pub struct Ours {
     pub per_second: f64,
+    /// Mean size of batches, and mean milliseconds that the database took for one.
+    pub batch: (f64, f64),
     /// Of single writes, in milliseconds, sorted.
     pub latencies: Vec<f64>,
     pub writes: u64,
@@ -79,11 +81,13 @@ pub async fn measure(server: &Server, args: &BenchArgs, load: Load, writers: usi
             theirs.push(per_second);
         }
         notes.push(format!(
-            "{:.0} writes/s, p50 {:.2} ms, p99 {:.2} ms; CPU: this process {:.1} s, PostgreSQL {:.1} s; pgbench \
+            "{:.0} writes/s, p50 {:.2} ms, p99 {:.2} ms, batches of {:.0} in {:.2} ms; CPU: this process {:.1} s, PostgreSQL {:.1} s; pgbench \
              {per_second:.0}/s at {latency:.2} ms, PostgreSQL {theirs_used:.1} s",
             run.per_second,
             percentile(&run.latencies, 0.5),
             percentile(&run.latencies, 0.99),
+            run.batch.0,
+            run.batch.1,
             used.0,
             used.1,
         ));
@@ -160,7 +164,10 @@ pub async fn drive(
     latencies.sort_by(f64::total_cmp);
     #[allow(clippy::cast_precision_loss)]
     let per_second = measured as f64 / elapsed.as_secs_f64();
-    Ok((Ours { per_second, latencies, writes: writes.load(Ordering::Relaxed) }, after))
+    let metrics = store.metrics();
+    let mean = |histogram: &horchestra_store::Histogram| histogram.sum() as f64 / histogram.count() as f64;
+    let batch = (mean(&metrics.batch_items), mean(&metrics.batch_time) / 1000.0);
+    Ok((Ours { per_second, batch, latencies, writes: writes.load(Ordering::Relaxed) }, after))
 }
 
 struct Writer {
@@ -275,5 +282,6 @@ pub async fn fill(url: &str) -> Result<()> {
     store.shutdown().await;
     let mut connection = PgConnection::connect(url).await?;
     sqlx::query("select setval('public.bench_rv', horchestra.head() + 1)").execute(&mut connection).await?;
+    sqlx::query("analyze").execute(&mut connection).await?;
     Ok(())
 }

@@ -17,7 +17,8 @@
 //!   lock only; terms, `last_seen` and heartbeats stand in tables that no guard reads.
 //! * **No hot row.** A counter row would be rewritten by every batch, and while any snapshot in the cluster
 //!   is old, its dead versions cannot be pruned and each read walks all of them. `commits` only grows, and
-//!   its newest row is one index descent away whatever snapshots exist.
+//!   its newest row is one index descent away whatever snapshots exist. Heads are found the same way, by
+//!   name and newest revision.
 //! * **In order.** A batch is cut into segments of items that do not meet ([`segments`]). A segment is
 //!   judged and written as a set; segments follow each other. An item on its own goes a scalar way, which
 //!   for one operation costs no subtransaction.

@@ -99,3 +99,77 @@ impl<'a> Run<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Attribution, Columns, Draft, Index};
+    use bytes::Bytes;
+    use horchestra_core::kind::{Key, Kind};
+
+    fn create(name: &str) -> Op {
+        Op::Create(Draft {
+            key: Key::namespaced(Kind::Application, "shop", name),
+            uid: Uuid::nil(),
+            generation: 1,
+            deleting: false,
+            body: Bytes::from_static(b"{}"),
+            managed: None,
+            index: Index::default(),
+            columns: Columns::default(),
+            edges: Vec::new(),
+        })
+    }
+
+    fn claim(value: &str, owner: u128) -> Op {
+        Op::Claim { space: "ports".into(), value: value.into(), owner: Uuid::from_u128(owner), shared: false }
+    }
+
+    fn release() -> Op {
+        Op::Release { space: "ports".into(), owner: Uuid::from_u128(9) }
+    }
+
+    fn delete(name: &str) -> Op {
+        Op::Delete { key: Key::namespaced(Kind::Application, "shop", name), expect: 1 }
+    }
+
+    fn item(ops: Vec<Op>, guards: Vec<Guard>) -> Item {
+        let who =
+            Attribution { user: "test".into(), verb: "test".into(), audit_id: Uuid::nil(), trace_id: None };
+        Item { ops, guards, who }
+    }
+
+    fn plain(op: Op) -> Item {
+        item(vec![op], Vec::new())
+    }
+
+    #[test]
+    fn runs_end_where_items_meet() {
+        let fits =
+            || item(vec![create("f")], vec![Guard::Capacity { node: "n".into(), zero_is_unbounded: true }]);
+        let cases: Vec<(&str, Vec<Item>, Vec<usize>)> = vec![
+            ("nothing", vec![], vec![]),
+            ("one", vec![plain(create("a"))], vec![1]),
+            ("several names", vec![plain(create("a")), plain(create("b")), plain(create("c"))], vec![3]),
+            ("a name again", vec![plain(create("a")), plain(create("b")), plain(create("a"))], vec![2, 3]),
+            ("two values", vec![plain(claim("1", 1)), plain(claim("2", 2))], vec![2]),
+            ("one value", vec![plain(claim("1", 1)), plain(claim("1", 2))], vec![1, 2]),
+            ("a release before a claim", vec![plain(release()), plain(claim("1", 1))], vec![1, 2]),
+            ("a claim before a deletion", vec![plain(claim("1", 1)), plain(delete("a"))], vec![1, 2]),
+            ("deletions among themselves", vec![plain(delete("a")), plain(delete("b"))], vec![2]),
+            (
+                "capacity is judged alone",
+                vec![plain(create("a")), plain(create("b")), fits(), plain(create("c")), plain(create("d"))],
+                vec![2, 3, 5],
+            ),
+            (
+                "a value given back and taken in one item",
+                vec![plain(create("a")), item(vec![release(), claim("1", 9)], vec![]), plain(create("b"))],
+                vec![1, 2, 3],
+            ),
+        ];
+        for (what, items, expected) in cases {
+            assert_eq!(segments(&items), expected, "{what}");
+        }
+    }
+}

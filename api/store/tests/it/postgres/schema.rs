@@ -130,3 +130,19 @@ async fn commits_and_guards_read_no_whole_table_either() {
     backend.close().await;
     assert_eq!(whole_reads(&mut connection).await, before);
 }
+
+#[tokio::test]
+async fn the_documented_queries_run() {
+    let database = database().await;
+    let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
+    let readme = include_str!("../../../../../migrations/README.md");
+    let queries: Vec<&str> = readme
+        .split("```sql\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().expect("a first part"))
+        .collect();
+    assert!(queries.len() > 5, "the examples are still marked as SQL");
+    for query in queries {
+        sqlx::raw_sql(AssertSqlSafe(query)).fetch_all(&mut connection).await.expect(query);
+    }
+}
