@@ -251,6 +251,7 @@ declare
     g_at      int[];
     revs      bigint[];
     edges_move boolean;
+    last_uid  uuid;
 begin
     perform pg_advisory_xact_lock(7239181146252901);
     now_ := clock_timestamp();
@@ -558,11 +559,13 @@ begin
 
     if base > start then
         place := array_position(revisions, base);
+        last_uid := op_uid[place];
+        if op_code[place] = 4 then
+            -- Only the database knew it.
+            select e.uid into last_uid from horchestra.events e where e.rv = base;
+        end if;
         insert into horchestra.commits (rv, nonce, at, revisions, items, uid, audit, kind, ns, name)
-            values (base, nonce_, now_, revisions, item_ops,
-                case when op_code[place] = 4 then (select e.uid from horchestra.events e where e.rv = base)
-                     else op_uid[place] end,
-                item_audit[op_item[place]], op_kind[place], op_ns[place], op_name[place]);
+            values (base, nonce_, now_, revisions, item_ops, last_uid, item_audit[op_item[place]], op_kind[place], op_ns[place], op_name[place]);
         perform pg_notify('horchestra', base::text);
     elsif 0 = any (revisions) then
         insert into horchestra.spent_nonces (nonce, at, revisions, items)
@@ -590,6 +593,7 @@ declare
     now_    timestamptz;
     holds   boolean;
     verdict bigint;
+    last_uid uuid;
 begin
     perform pg_advisory_xact_lock(7239181146252901);
     now_ := clock_timestamp();
@@ -628,10 +632,12 @@ begin
     end if;
     refused := 0;
     if op_ <= 4 then
+        last_uid := uid_;
+        if op_ = 4 then
+            select e.uid into last_uid from horchestra.events e where e.rv = revision;
+        end if;
         insert into horchestra.commits (rv, nonce, at, revisions, items, uid, audit, kind, ns, name)
-            values (revision, nonce_, now_, array[revision], '{1}',
-                case when op_ = 4 then (select e.uid from horchestra.events e where e.rv = revision) else uid_ end,
-                audit_, kind_, ns_, name_);
+            values (revision, nonce_, now_, array[revision], '{1}', last_uid, audit_, kind_, ns_, name_);
         perform pg_notify('horchestra', revision::text);
     else
         revision := 0;
