@@ -1,7 +1,7 @@
 -- The ordered store: objects, the change log, and what guards read.
 --
--- Every change of an object takes the next revision under one ordering lock (see commit_batch in the
--- migration after this one). What a guard of a write reads is changed only while that lock is held, so a
+-- Every change of an object takes the next revision under one ordering lock (see
+-- commit_batch). What a guard of a write reads is changed only while that lock is held, so a
 -- plain read under it is a fence. Renewals and heartbeats live in tables that no guard reads.
 
 -- The one row of facts about this history as a whole.

@@ -51,6 +51,18 @@ impl PostgresBackend {
     pub(super) async fn maintain_log(&self, retention: Retention) -> Result<Revision, BackendError> {
         let head = self.read_head().await?;
         self.ensure_partitions(head.revision).await?;
+        // A snapshot that somebody keeps open makes detaching wait until it is given up: the next round goes on
+        // with it, and the rest of the upkeep does not depend on it.
+        if let Err(error) = self.detach_old(head.revision, retention.log).await {
+            tracing::warn!(%error, "old partitions of the change log stay for now");
+        }
+        let oldest = self.read_head().await?.oldest;
+        self.drop_detached(oldest).await?;
+        self.trim(retention).await?;
+        Ok(oldest)
+    }
+
+    async fn detach_old(&self, head: Revision, age: Duration) -> Result<(), BackendError> {
         for partition in self.partitions().await?.into_iter().filter(|partition| partition.pending) {
             self.alter(format!(
                 "alter table horchestra.events detach partition {} finalize",
@@ -59,7 +71,7 @@ impl PostgresBackend {
             .await?;
         }
         for partition in self.partitions().await? {
-            if partition.end() > head.revision || !self.is_older(partition, retention.log).await? {
+            if partition.end() > head || !self.is_older(partition, age).await? {
                 break;
             }
             let query = sqlx::query(statements::RAISE_OLDEST.sql).bind(partition.end() - 1);
@@ -70,10 +82,7 @@ impl PostgresBackend {
             ))
             .await?;
         }
-        let oldest = self.read_head().await?.oldest;
-        self.drop_detached(oldest).await?;
-        self.trim(retention).await?;
-        Ok(oldest)
+        Ok(())
     }
 
     /// How many more revisions the log has room for.

@@ -22,7 +22,8 @@ use crate::types::{Attribution, Columns, Draft, Guard, Index, Item, Op};
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "store", include_str!("../../../../migrations/0001_store.sql")),
     (2, "commit", include_str!("../../../../migrations/0002_commit.sql")),
-    (3, "leases", include_str!("../../../../migrations/0003_leases.sql")),
+    (3, "commit_batch", include_str!("../../../../migrations/0003_commit_batch.sql")),
+    (4, "leases", include_str!("../../../../migrations/0004_leases.sql")),
 ];
 
 /// Held while migrating; another than the driver's own, which does not cover the making of its table.

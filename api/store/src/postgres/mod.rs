@@ -124,6 +124,7 @@ impl PostgresBackend {
                 // A dead connection shows at its first use; asking beforehand costs a round trip each time.
                 .test_before_acquire(false)
                 .max_lifetime(None)
+                .idle_timeout(None)
                 .after_connect(|connection, _| {
                     async move {
                         sqlx::query(statements::SESSION).execute(connection).await?;

@@ -126,3 +126,30 @@ async fn a_reader_from_before_the_oldest_revision_is_told() {
     assert!(matches!(refused, Err(ReadError::Expired { asked: 1, .. })), "{:?}", refused.err());
     store.shutdown().await;
 }
+
+async fn has_first_partition(connection: &mut PgConnection) -> bool {
+    let found = sqlx::query("select 1 from pg_class where oid = to_regclass('horchestra.events_0')");
+    found.fetch_optional(connection).await.expect("an answer").is_some()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_stays_open_only_puts_off_the_dropping() {
+    let database = database().await;
+    let backend = connect(&database);
+    commit(&backend, create(&app("a"), "1")).await;
+    jump(&backend).await;
+    let mut foreign = PgConnection::connect(database.url()).await.expect("a connection");
+    let mut transaction =
+        foreign.begin_with("begin isolation level repeatable read").await.expect("a transaction");
+    sqlx::query("select count(*) from horchestra.events").execute(&mut *transaction).await.expect("read");
+
+    within(backend.maintain(AT_ONCE)).await.expect("maintained all the same");
+    let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
+    assert!(has_first_partition(&mut connection).await);
+    commit(&backend, create(&app("b"), "1")).await;
+
+    transaction.rollback().await.expect("rolled back");
+    within(backend.maintain(AT_ONCE)).await.expect("maintained");
+    assert!(!has_first_partition(&mut connection).await);
+    backend.close().await;
+}
