@@ -9,6 +9,7 @@ use horchestra_core::kind::Kind;
 use parking_lot::Mutex;
 use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgListener};
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::report::{Section, percentile};
@@ -73,7 +74,8 @@ async fn watched(url: &str, time: Duration) -> Result<Vec<f64>> {
     let events = schedule.events;
     let sent: Arc<Mutex<HashMap<String, Instant>>> = Arc::default();
     let to_send = Arc::clone(&sent);
-    let sending = tokio::spawn(async move {
+    let mut sending = JoinSet::new();
+    sending.spawn(async move {
         for event in 0..events {
             tokio::time::sleep_until(schedule.time_of(event).into()).await;
             let name = format!("app-{event}");
@@ -91,7 +93,7 @@ async fn watched(url: &str, time: Duration) -> Result<Vec<f64>> {
             latencies.push(millis(sent.context("an event came twice")?.elapsed()));
         }
     }
-    sending.await.context("the writer ended badly")??;
+    sending.join_next().await.context("nothing was sent")?.context("the writer ended badly")??;
     reader.shutdown().await;
     latencies.sort_by(f64::total_cmp);
     Ok(latencies)
@@ -104,7 +106,8 @@ async fn notified(url: &str, time: Duration) -> Result<Vec<f64>> {
     let mut sender = PgConnection::connect(url).await?;
     let schedule = Schedule::of(time);
     let (events, began) = (schedule.events, schedule.began);
-    let sending = tokio::spawn(async move {
+    let mut sending = JoinSet::new();
+    sending.spawn(async move {
         for event in 0..events {
             tokio::time::sleep_until(schedule.time_of(event).into()).await;
             let payload = (schedule.time_of(event) - schedule.began).as_nanos().to_string();
@@ -118,7 +121,7 @@ async fn notified(url: &str, time: Duration) -> Result<Vec<f64>> {
         let sent = heard.await.context("a notification is missing")??.payload().parse()?;
         latencies.push(millis(began.elapsed().saturating_sub(Duration::from_nanos(sent))));
     }
-    sending.await.context("the sender ended badly")??;
+    sending.join_next().await.context("nothing was sent")?.context("the sender ended badly")??;
     ensure!(!latencies.is_empty(), "nothing was heard");
     latencies.sort_by(f64::total_cmp);
     Ok(latencies)
