@@ -58,7 +58,7 @@ pub fn fill_defaults(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Writes quantities and times in their canonical form. What does not parse is left for [`super::check`].
+/// Writes quantities and times in their canonical form. What does not parse is left for [`super::check()`].
 pub fn normalize(schema: &Schema, value: &mut Value) {
     match (&schema.shape, value) {
         (Shape::Object(shape), Value::Object(map)) => {
