@@ -16,7 +16,10 @@ use jiff::Timestamp;
 use crate::session::sent::SentAs;
 
 /// Longest message that is kept, in bytes.
-const MESSAGE_LIMIT: usize = 1024;
+pub const MESSAGE_LIMIT: usize = 1024;
+
+/// Longer than any phase that means something, in bytes.
+const PHASE_LIMIT: usize = 64;
 
 /// What to do about a report.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,10 +106,46 @@ fn finished_at(unix_nano: i64) -> Option<Timestamp> {
     (unix_nano > 0).then(|| Timestamp::from_nanosecond(i128::from(unix_nano)).ok()).flatten()
 }
 
-fn cut(text: &str) -> String {
-    let mut end = text.len().min(MESSAGE_LIMIT);
-    while !text.is_char_boundary(end) {
-        end -= 1;
+/// Takes out of a report what is not looked at, so that one that waits is small whatever the node sent.
+pub fn bound(report: &mut AppStatus) {
+    report.message = cut(&report.message);
+    report.phase = head(&report.phase, PHASE_LIMIT).to_owned();
+    report.address = String::new();
+}
+
+/// A text of a node's, no longer than is kept.
+pub fn cut(text: &str) -> String {
+    head(text, MESSAGE_LIMIT).replace('\0', "")
+}
+
+/// The beginning of `text`, at most `limit` bytes of whole characters.
+fn head(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_waits_is_small() {
+        let long = "\u{e9}".repeat(1 << 20);
+        let mut report = AppStatus {
+            name: "web".to_owned(),
+            phase: format!("x{long}"),
+            message: format!("x{long}"),
+            address: long,
+            exit_code: 7,
+            ..AppStatus::default()
+        };
+        bound(&mut report);
+        assert_eq!((report.name.as_str(), report.exit_code), ("web", 7));
+        assert_eq!((report.phase.len(), report.message.len()), (PHASE_LIMIT - 1, MESSAGE_LIMIT - 1));
+        let kept = [&report.phase, &report.message, &report.address].map(String::capacity);
+        assert!(kept.iter().sum::<usize>() <= 2 * (PHASE_LIMIT + MESSAGE_LIMIT), "{kept:?}");
+        let mut ordinary = AppStatus { phase: "Running".to_owned(), message: "up".to_owned(), ..report };
+        let before = ordinary.clone();
+        bound(&mut ordinary);
+        assert_eq!(ordinary, before);
     }
-    text[..end].replace('\0', "")
 }

@@ -2,7 +2,8 @@
 //!
 //! Guarantees: a reader that does not read costs its own log lines and nothing else. Each log has a buffer
 //! of [`BUFFER_CHUNKS`]; what does not fit is dropped and counted, and the count comes with the next piece
-//! that fits. A reader that takes nothing for a while is cut off. A slot in the gateway's budget is given back
+//! that fits. A piece is a copy of at most [`PIECE_BYTES`]: what a node sends in larger ones is cut into such,
+//! and nothing that waits keeps the message alive that it came in. A reader that takes nothing for a while is cut off. A slot in the gateway's budget is given back
 //! exactly once, when the reader's half is dropped; the node is told to stop if it has not come to the end by
 //! itself. Ids are never used twice, since an agent cannot cancel the earlier of two requests of one id.
 
@@ -20,11 +21,15 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::app_status::cut;
 use crate::gate::Gate;
 use crate::session::Session;
 
-/// Pieces that wait for a reader, of at most 8 KiB each.
+/// Pieces that wait for a reader, of at most [`PIECE_BYTES`] each.
 pub const BUFFER_CHUNKS: usize = 64;
+
+/// What agents send at most in one piece.
+pub const PIECE_BYTES: usize = 8 << 10;
 
 /// What is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,20 +182,22 @@ impl Gate {
         let Some(sink) = sinks.get_mut(&chunk.id) else { return };
         let ends = chunk.eof || !chunk.error.is_empty();
         let mut stalled = false;
-        if !chunk.data.is_empty() {
-            match sink.pieces.try_send(Piece { data: chunk.data, dropped: sink.dropped }) {
-                Ok(()) => {
+        for part in chunk.data.chunks(PIECE_BYTES) {
+            match sink.pieces.try_reserve() {
+                Ok(place) => {
+                    place.send(Piece { data: Bytes::copy_from_slice(part), dropped: sink.dropped });
                     sink.dropped = 0;
                     sink.full_since = None;
+                    stalled = false;
                 }
-                Err(mpsc::error::TrySendError::Full(_)) => {
+                Err(mpsc::error::TrySendError::Full(())) => {
                     sink.dropped += 1;
                     self.metrics.log_chunks_dropped.inc();
                     let since = *sink.full_since.get_or_insert_with(Instant::now);
                     stalled = since.elapsed() >= self.settings.log_stall;
                 }
                 // The reader is being dropped, which removes the entry.
-                Err(mpsc::error::TrySendError::Closed(_)) => {}
+                Err(mpsc::error::TrySendError::Closed(())) => {}
             }
         }
         if !ends && !stalled {
@@ -199,7 +206,7 @@ impl Gate {
         let Some(sink) = sinks.remove(&chunk.id) else { return };
         drop(sinks);
         if ends {
-            sink.finish(if chunk.error.is_empty() { End::Eof } else { End::NodeError(chunk.error) });
+            sink.finish(if chunk.error.is_empty() { End::Eof } else { End::NodeError(cut(&chunk.error)) });
         } else {
             sink.finish(End::Stalled);
             cancel(session, chunk.id);

@@ -1,14 +1,15 @@
 //! Keeps the index current, one feed for all sessions of this process.
 //!
 //! The store's watchers deliver every change exactly once and in order, and say when they cannot; then the
-//! index is loaded anew and every session looks at its node again. Until an index was loaded nothing is
-//! pushed to anybody.
+//! index is loaded anew and every session looks at its node again. Until an index is loaded, also after one
+//! that missed something, nothing is pushed to anybody. How far the index is, is told to sessions that ask.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use horchestra_core::kind::Kind;
 use horchestra_store::{ReadError, WatchEnd};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::index::Hurry;
@@ -16,6 +17,10 @@ use crate::gate::Gate;
 
 /// Pause before a feed that broke is started again.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// Least time between two looks at how far the watchers are, so that many askers do not keep them from
+/// their work.
+const LOOK_GAP: Duration = Duration::from_millis(50);
 
 #[derive(Debug, thiserror::Error)]
 enum Broken {
@@ -43,6 +48,7 @@ pub async fn run(gate: Arc<Gate>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             broken = follow(&gate) => broken,
         };
+        gate.index.unload();
         match broken {
             Broken::Closed => return,
             broken => tracing::warn!(%broken, "the feed of desired state starts again"),
@@ -69,10 +75,17 @@ async fn try_follow(gate: &Gate) -> Result<std::convert::Infallible, Broken> {
     for session in gate.sessions.all() {
         session.bell.ring(Hurry::Normal);
     }
+    let mut looked_at: Option<Instant> = None;
     loop {
         let changes = tokio::select! {
-            changes = applications.next() => changes?,
+            // The watchers first: only one that was polled knows how far it is.
+            biased;
             changes = nodes.next() => changes?,
+            changes = applications.next() => changes?,
+            () = asked(gate, looked_at) => {
+                looked_at = Some(Instant::now());
+                Vec::new()
+            }
         };
         for change in changes {
             for ring in gate.index.apply(&change) {
@@ -81,5 +94,13 @@ async fn try_follow(gate: &Gate) -> Result<std::convert::Infallible, Broken> {
                 }
             }
         }
+        gate.index.note_reached(applications.progress().min(nodes.progress()));
+    }
+}
+
+async fn asked(gate: &Gate, looked_at: Option<Instant>) {
+    gate.index.asked().await;
+    if let Some(at) = looked_at {
+        sleep_until(at + LOOK_GAP).await;
     }
 }

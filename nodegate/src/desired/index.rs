@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::node::Node;
-use horchestra_store::{Change, ChangeKind, Entry, Snapshot};
+use horchestra_store::{Change, ChangeKind, Entry, Revision, Snapshot};
 use parking_lot::RwLock;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use super::form::{Form, Judged, judge};
@@ -87,6 +88,10 @@ struct State {
 #[derive(Default)]
 pub struct Index {
     state: RwLock<State>,
+    /// Every change up to here is in; `None` while the index is not loaded.
+    reached: watch::Sender<Option<Revision>>,
+    /// Somebody waits for `reached` to move on.
+    asked: Notify,
 }
 
 impl Index {
@@ -103,6 +108,40 @@ impl Index {
             fresh.put(entry, last_good);
         }
         *state = fresh;
+        drop(state);
+        self.reached.send_replace(Some(snapshot.revision()));
+    }
+
+    /// Changes may have been missed: nothing is pushed from this index until it is loaded anew. What it
+    /// holds stays, since the forms that were good are still wanted then.
+    pub fn unload(&self) {
+        self.state.write().loaded = false;
+        self.reached.send_replace(None);
+    }
+
+    /// Everything up to `revision` has been applied.
+    pub fn note_reached(&self, revision: Revision) {
+        self.reached.send_if_modified(|reached| match reached {
+            Some(before) if *before < revision => {
+                *before = revision;
+                true
+            }
+            _ => false,
+        });
+    }
+
+    /// Waits until everything up to `revision` is in a loaded index. May miss that for a moment when only
+    /// kinds were written that the index does not follow; who waits longer asks again.
+    pub async fn reach(&self, revision: Revision) {
+        let mut reached = self.reached.subscribe();
+        self.asked.notify_one();
+        // The sender lives as long as `self`.
+        let _ = reached.wait_for(|reached| reached.is_some_and(|reached| reached >= revision)).await;
+    }
+
+    /// Waits until somebody asks how far the index is.
+    pub async fn asked(&self) {
+        self.asked.notified().await;
     }
 
     pub fn is_loaded(&self) -> bool {
@@ -401,6 +440,32 @@ mod tests {
             assert_eq!(log.change(kind, &version), expected, "{what}");
         }
         assert!(matches!(log.index.view("n1"), View::Absent));
+    }
+
+    #[test]
+    fn an_index_that_missed_changes_says_nothing() {
+        let mut log = Log::new();
+        log.put(&node(true));
+        assert_eq!(log.images(), Some(vec![]));
+        log.index.unload();
+        assert!(matches!(log.index.view("n1"), View::Unknown));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_a_revision_takes_a_loaded_index_that_has_it() {
+        let log = Log::new();
+        let waits = async |revision| {
+            tokio::time::timeout(std::time::Duration::from_secs(1), log.index.reach(revision)).await.is_err()
+        };
+        log.index.note_reached(7);
+        assert!(waits(1).await, "not loaded");
+        log.index.reached.send_replace(Some(5));
+        assert_eq!((waits(5).await, waits(6).await), (false, true));
+        log.index.note_reached(7);
+        log.index.note_reached(6);
+        assert_eq!((waits(7).await, waits(8).await), (false, true), "it never goes back");
+        log.index.unload();
+        assert!(waits(5).await, "changes were missed");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! A push replaces everything that the node was told before, and the node tears down what it does not name.
 //! Hence: nothing is pushed from a view that is incomplete or stale, nothing to a node that does not exist
 //! or is not admitted, nothing that an agent could not take in. In all those cases the session goes on and
-//! whatever the node was told last stays in force. The first complete view of a session is always sent, and
+//! whatever the node was told last stays in force. What a session pushes first is no older than its claim:
+//! it waits until the index has everything that was committed by then. The first complete view of a session is always sent, and
 //! so is the first after a time without; otherwise only what differs from the last one.
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use horchestra_proto::node::v1::{ControllerMessage, DesiredState, controller_message::Body};
 use prost::Message;
 use rand::Rng;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::form::{Form, Signature};
 use super::index::View;
@@ -38,9 +39,13 @@ struct Last {
     withheld: Option<Withheld>,
 }
 
+/// How long a session waits for the index before it asks the database anew.
+const CATCH_UP: Duration = Duration::from_millis(500);
+
 /// Pushes to the node of `session` for as long as it lasts.
 pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
     let settings = &gate.settings;
+    catch_up(&gate, &session).await;
     let mut last = Last::default();
     let mut resend_at = next_resend(settings.resend_every);
     session.bell.ring(super::index::Hurry::Urgent);
@@ -58,6 +63,30 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
             gate.metrics.pushes.inc();
             tracing::debug!(node = %session.node, applications = offered, forced = rung.forced, "pushed");
             resend_at = next_resend(settings.resend_every);
+        }
+    }
+}
+
+/// Waits until the index holds everything that was committed before this call. Another gateway may have
+/// told the node of a later state than this process has seen; going back to an earlier one would tear down
+/// what was started meanwhile.
+async fn catch_up(gate: &Gate, session: &Session) {
+    let mut announced = false;
+    loop {
+        match gate.store.fresh().await {
+            // Given up and asked again, since that revision means nothing once the database was replaced.
+            Ok(fresh) => {
+                let revision = fresh.revision();
+                drop(fresh);
+                if timeout(CATCH_UP, gate.index.reach(revision)).await.is_ok() {
+                    return;
+                }
+            }
+            Err(_) => sleep(CATCH_UP).await,
+        }
+        if !std::mem::replace(&mut announced, true) {
+            gate.metrics.pushes_withheld.inc();
+            announce(&session.node, &Withheld::Stale);
         }
     }
 }

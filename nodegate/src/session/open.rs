@@ -65,6 +65,11 @@ async fn claim_and_serve(
     if let Some(superseded) = gate.sessions.insert(Arc::clone(&session)) {
         superseded.lost();
     }
+    // Looked at again, now that whoever sends the sessions away would find this one: it may have looked
+    // before.
+    if !gate.term.open_to_newcomers() {
+        session.end(Err(Status::unavailable("this gateway takes no sessions now")));
+    }
     gate.metrics.sessions_opened.inc();
     tracing::info!(node = %session.node, peer = %peer.connection.address, epoch = session.grant.epoch, "session opened");
     let down = {

@@ -12,6 +12,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::Session;
 use super::pass::{Pass, Verdict};
+use crate::app_status::bound;
 use crate::gate::Gate;
 use crate::node_status::sanitise;
 
@@ -67,9 +68,10 @@ impl Receiving {
                     }
                 }
             }
-            Some(Body::AppStatus(report)) => {
+            Some(Body::AppStatus(mut report)) => {
                 // Only what was pushed has a slot; that is also what bounds the slots.
                 if session.sent.contains(&(report.namespace.clone(), report.name.clone())) {
+                    bound(&mut report);
                     let verdict = self.pass.report(report);
                     self.follow(gate, session, verdict);
                 } else {

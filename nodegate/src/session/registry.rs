@@ -14,9 +14,14 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Puts a session in the place of its node; returns the one that was there.
+    /// Puts a session in the place of its node, unless one that was claimed later has it; returns the one
+    /// that is left without a place. Claims of one node that run at the same time may end in either order.
     pub fn insert(&self, session: Arc<Session>) -> Option<Arc<Session>> {
-        self.sessions.write().insert(session.node.clone(), session)
+        let mut sessions = self.sessions.write();
+        match sessions.get(&session.node) {
+            Some(present) if present.grant.epoch > session.grant.epoch => Some(session),
+            _ => sessions.insert(session.node.clone(), session),
+        }
     }
 
     /// Takes a session out, unless its place has been taken by another.
@@ -41,5 +46,32 @@ impl Registry {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use horchestra_store::store::SessionGrant;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn session(epoch: i64) -> Arc<Session> {
+        let grant = SessionGrant { epoch, session: Uuid::new_v4() };
+        Arc::new(Session::new("n1".to_owned(), grant, SocketAddr::from(([127, 0, 0, 1], 1))))
+    }
+
+    #[test]
+    fn the_later_claim_has_the_place_in_whichever_order_they_come() {
+        for epochs in [[1, 2], [2, 1]] {
+            let registry = Registry::default();
+            assert!(registry.insert(session(epochs[0])).is_none());
+            let loser = registry.insert(session(epochs[1])).unwrap();
+            assert_eq!(loser.grant.epoch, 1);
+            registry.remove(&loser);
+            assert_eq!(registry.get("n1").unwrap().grant.epoch, 2);
+        }
     }
 }

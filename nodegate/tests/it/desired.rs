@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use horchestra_agent::scripted::ScriptedNode;
+use horchestra_core::kind::Kind;
 use horchestra_proto::node::v1::AppStatus;
 use horchestra_testkit::eventually;
 use serde_json::json;
@@ -28,6 +29,19 @@ async fn report_until(world: &World, node: &ScriptedNode, status: AppStatus) {
         world.app(&name).await["status"]["phase"] == phase
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_first_push_is_no_older_than_the_session() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    world.create_node("n1").await;
+    // The gateway hears of nothing by itself, and what was written last is nothing that nodes are told.
+    gateway.backend().set_deaf(true);
+    world.create_app("web", "n1", json!({})).await;
+    world.create(Kind::Namespace, "", json!({"metadata": {"name": "later"}})).await;
+    let mut node = world.connect(&gateway, "n1").await;
+    assert_eq!(names(&node.desired(SOON).await.unwrap()), ["web"]);
 }
 
 #[tokio::test]

@@ -151,6 +151,24 @@ async fn a_gateway_that_stood_still_writes_nothing_for_a_node_that_was_taken_ove
 }
 
 #[tokio::test]
+async fn a_claim_that_ends_after_the_sessions_were_sent_away_opens_none() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    gateway.backend().set_stalled(true);
+    let shutting_down = async {
+        // So that the claim is under way.
+        tokio::time::sleep(A_WHILE).await;
+        gateway.gateway.gate.drain().await;
+        gateway.backend().set_stalled(false);
+    };
+    let (mut node, ()) = tokio::join!(world.connect(&gateway, "n1"), shutting_down);
+    let end = node.ended(SOON).await.unwrap().unwrap();
+    assert_eq!(end.code(), Code::Unavailable, "{end}");
+    eventually(SOON, async || !gateway.has_session("n1")).await;
+    eventually(SOON, async || world.operator.store().session_of("n1").await.unwrap().is_none()).await;
+}
+
+#[tokio::test]
 async fn a_hundred_nodes_report_through_one_gateway() {
     let world = World::new().await;
     let gateway = world.gateway().await;

@@ -161,6 +161,28 @@ async fn a_log_comes_in_order_and_ends() {
 }
 
 #[tokio::test]
+async fn what_a_node_sends_too_large_is_cut() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let mut node = world.join(&gateway, "n1").await;
+    let mut relay = relay(&world, &gateway).await;
+    let (mut stream, id) = open(&mut relay, &gateway, &mut node).await;
+    let sent: Vec<u8> = (0..20_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+    node.log_chunk(chunk(&id, &sent)).await.unwrap();
+    node.log_chunk(end(&id, &"x".repeat(100_000))).await.unwrap();
+    let (mut sizes, mut read, mut error) = (Vec::new(), Vec::new(), String::new());
+    while let Some(piece) = stream.message().await.unwrap() {
+        if !piece.data.is_empty() {
+            sizes.push(piece.data.len());
+            read.extend_from_slice(&piece.data);
+        }
+        error.push_str(&piece.error);
+    }
+    assert_eq!((sizes, read == sent), (vec![8192, 8192, 3616], true));
+    assert_eq!(error, "x".repeat(1024));
+}
+
+#[tokio::test]
 async fn the_nodes_error_is_surfaced() {
     let world = World::new().await;
     let gateway = world.gateway().await;
