@@ -30,7 +30,7 @@ use uuid::Uuid;
 use crate::desired::{Amounts, App, Desired, RestartPolicy, Source, volume_id};
 use crate::render::{self, ApplyError};
 use crate::status::{self, Memory};
-use crate::units::{DEFAULT_GRACE_SECONDS, Environment, Held, Observation, UnitError, Units, Why};
+use crate::units::{self, DEFAULT_GRACE_SECONDS, Environment, Held, Observation, UnitError, Units, Why};
 use crate::volumes::Volumes;
 
 /// Pause before each restart by the agent; the last one repeats.
@@ -205,7 +205,7 @@ impl Converger {
         match &held {
             Some(unit) if unit.digest != digest => {
                 if unit.state == Held::Active {
-                    let grace = Duration::from_secs(unit.grace_seconds.max(0).unsigned_abs());
+                    let grace = units::seconds(unit.grace_seconds.max(0).unsigned_abs());
                     self.units.stop(app.uid, grace, interrupt).await?;
                 }
                 self.forget(app.uid);
@@ -320,7 +320,7 @@ impl Converger {
 /// Removal cannot tell a grace of zero from none.
 fn removal_grace(seconds: Option<i64>) -> Duration {
     let seconds = seconds.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_GRACE_SECONDS);
-    Duration::from_secs(seconds.unsigned_abs())
+    units::seconds(seconds.unsigned_abs())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use sha2::{Digest, Sha256};
 
 use crate::desired::{App, Desired, Env, SecretData, Source};
-use crate::units::{DEFAULT_GRACE_SECONDS, Environment, UnitError, UnitSpec};
+use crate::units::{DEFAULT_GRACE_SECONDS, Environment, LONGEST_SECONDS, UnitError, UnitSpec};
 
 /// Why an application was not applied.
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +43,10 @@ pub(crate) fn unit(app: &App, digest: String, runs: i32) -> UnitSpec {
         name: app.name.clone(),
         argv,
         restart: app.restart,
-        grace_seconds: app.grace_seconds.unwrap_or(DEFAULT_GRACE_SECONDS),
-        deadline_seconds: app.deadline_seconds,
+        grace_seconds: app
+            .grace_seconds
+            .map_or(DEFAULT_GRACE_SECONDS, |seconds| seconds.min(LONGEST_SECONDS.cast_signed())),
+        deadline_seconds: app.deadline_seconds.map(|seconds| seconds.min(LONGEST_SECONDS)),
         user: app.user,
         group: app.group,
         digest,
@@ -229,6 +231,20 @@ mod tests {
             let (app, desired) = push(mount(volume), &secret);
             assert_eq!(check_mounts(&app, &desired).is_ok(), fine, "{what}");
         }
+    }
+
+    #[test]
+    fn no_time_of_a_unit_is_longer_than_a_clock_can_count() {
+        let of = |lifecycle: Value| {
+            let (app, _) = push(json!({"lifecycle": lifecycle}), &[]);
+            let unit = unit(&app, String::new(), 0);
+            (unit.grace_seconds, unit.deadline_seconds)
+        };
+        let both = |seconds: i64| json!({"terminationGracePeriodSeconds": seconds, "activeDeadlineSeconds": seconds});
+        assert_eq!(of(json!({})), (DEFAULT_GRACE_SECONDS, None));
+        assert_eq!(of(both(7)), (7, Some(7)));
+        assert_eq!(of(both(i64::MAX)), (LONGEST_SECONDS.cast_signed(), Some(LONGEST_SECONDS)));
+        assert_eq!(of(both(i64::MIN)), (i64::MIN, None), "what is below zero counts as none later");
     }
 
     #[test]

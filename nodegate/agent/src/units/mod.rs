@@ -92,6 +92,15 @@ impl Observation {
     }
 }
 
+/// No deadline and no grace counts beyond this: a hundred years. Whatever is added to
+/// a clock stays below what clocks can say, in nanoseconds as well.
+pub const LONGEST_SECONDS: u64 = 100 * 365 * 86_400;
+
+/// A time of so many seconds, a hundred years at most.
+pub(crate) fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds.min(LONGEST_SECONDS))
+}
+
 /// Grace of a unit about which nothing is known.
 pub const DEFAULT_GRACE_SECONDS: i64 = 30;
 
@@ -112,7 +121,8 @@ pub struct UnitSpec {
     pub grace_seconds: i64,
     /// Longest run, in seconds.
     pub deadline_seconds: Option<u64>,
-    /// User to run as, where the supervisor may choose.
+    /// User to run as, where the supervisor may choose; never root, see
+    /// [`shim::identity`].
     pub user: Option<u32>,
     /// Group to run as, where the supervisor may choose.
     pub group: Option<u32>,
@@ -154,7 +164,7 @@ pub enum UnitError {
     /// The supervisor did not come up.
     #[error("the supervisor of unit {0} did not start")]
     NotStarted(Uuid),
-    /// It outlived even a kill.
+    /// It outlived even a kill, or its supervisor has not said which process it is.
     #[error("unit {0} does not go away")]
     Stuck(Uuid),
     /// The session ended in between; what was begun goes on by itself.
@@ -232,7 +242,7 @@ impl Units {
         let never = CancellationToken::new();
         let stops = self.list().into_iter().map(|uid| {
             let grace = self.observe(uid).map_or(DEFAULT_GRACE_SECONDS, |unit| unit.grace_seconds);
-            self.stop(uid, Duration::from_secs(grace.max(0).unsigned_abs()), &never)
+            self.stop(uid, seconds(grace.max(0).unsigned_abs()), &never)
         });
         futures::future::join_all(stops).await.into_iter().collect()
     }

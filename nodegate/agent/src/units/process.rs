@@ -148,6 +148,15 @@ impl Processes {
         let uid = spec.uid;
         let directory = self.directory(uid);
         let file = |what| move |source| UnitError::File { uid, what, source };
+        let deadline = Instant::now() + START_TIMEOUT;
+        // The last supervisor may be about to go. While it is there it is not robbed of
+        // its files.
+        while directory.is_locked() {
+            if Instant::now() >= deadline {
+                return Err(UnitError::NotStarted(uid));
+            }
+            sleep(LOOK).await;
+        }
         if let Some(state) = directory.state()
             && !state.is_supervised()
         {
@@ -159,9 +168,7 @@ impl Processes {
         directory.clear_run().map_err(file("clear the last run"))?;
         directory.write_environment(&env).map_err(file("write the variables"))?;
         directory.write_spec(&spec).map_err(file("write the configuration"))?;
-        // The handle is dropped: the runtime waits for a supervisor that ends while
-        // this agent lives, and the supervisor does not need it to.
-        let supervisor = tokio::process::Command::new(&self.program)
+        let mut supervisor = tokio::process::Command::new(&self.program)
             .arg("run-unit")
             .arg(directory.path())
             .env_clear()
@@ -170,15 +177,20 @@ impl Processes {
             .stderr(Stdio::null())
             .spawn()
             .map_err(file("start the supervisor"))?;
-        drop(supervisor);
         let deadline = Instant::now() + START_TIMEOUT;
-        while directory.state().is_none() {
-            if Instant::now() >= deadline {
-                return Err(UnitError::NotStarted(uid));
+        // The handle is dropped at the end: the runtime waits for a supervisor that ends
+        // while this agent lives, and the supervisor does not need it to.
+        loop {
+            let failed = supervisor.try_wait().is_ok_and(|end| end.is_some_and(|end| !end.success()));
+            let late = Instant::now() >= deadline;
+            match directory.state() {
+                Some(state) if state.starts > 0 || state.ending.is_some() => return Ok(()),
+                // The disk may have become full since: it is there, and looked after.
+                Some(state) if late && state.is_supervised() => return Ok(()),
+                _ if failed || late => return Err(UnitError::NotStarted(uid)),
+                _ => sleep(LOOK).await,
             }
-            sleep(LOOK).await;
         }
-        Ok(())
     }
 
     pub(super) fn write_environment(&self, uid: Uuid, env: &Environment) -> Result<(), UnitError> {
@@ -200,8 +212,10 @@ impl Processes {
         interrupt: &CancellationToken,
     ) -> Result<(), UnitError> {
         let directory = self.directory(uid);
-        let supervised = || directory.state().filter(|state| state.ending.is_none() && state.is_supervised());
-        if let Some(state) = supervised() {
+        let alive = || directory.state().filter(|state| state.ending.is_none() && state.is_supervised());
+        // A supervisor that has written nothing yet, or is about to go, counts too.
+        let supervised = || directory.is_locked() || alive().is_some();
+        if supervised() {
             if directory.stop_request().is_none() {
                 let request = StopRequest { grace_seconds: grace.as_secs(), at_unix_nano: now_unix_nano() };
                 directory.write_stop_request(&request).map_err(|source| UnitError::File {
@@ -210,16 +224,23 @@ impl Processes {
                     source,
                 })?;
             }
-            let _ = kill(Pid::from_raw(state.supervisor.pid), Signal::SIGTERM);
+            // In this order: a supervisor first writes itself down and then looks whether
+            // it is to stop, so one of the two reaches it.
+            if let Some(state) = alive() {
+                let _ = kill(Pid::from_raw(state.supervisor.pid), Signal::SIGTERM);
+            }
         }
         let begun = Instant::now();
         let mut killed = false;
-        while let Some(state) = supervised() {
+        while supervised() {
             let over = begun.elapsed().saturating_sub(grace);
             if over >= STOP_MARGIN * 2 {
                 return Err(UnitError::Stuck(uid));
             }
-            if over >= STOP_MARGIN && !killed {
+            if over >= STOP_MARGIN
+                && !killed
+                && let Some(state) = alive()
+            {
                 killed = true;
                 kill_unit(&state, uid);
             }
@@ -228,12 +249,17 @@ impl Processes {
         self.remove(uid)
     }
 
-    /// Removes what is left of a unit that is over.
+    /// Removes what is left of a unit that is over. One that has a supervisor is left
+    /// alone: without its directory nobody would find it again.
     pub(super) fn remove(&self, uid: Uuid) -> Result<(), UnitError> {
         let directory = self.directory(uid);
         if !directory.path().exists() {
             return Ok(());
         }
+        // Held until all is gone, so that no supervisor that is on its way takes it.
+        let lock =
+            directory.lock().map_err(|source| UnitError::File { uid, what: "lock the directory", source })?;
+        let Some(_lock) = lock else { return Err(UnitError::Stuck(uid)) };
         self.settle(&directory);
         self.peaks.lock().remove(&uid);
         if let Err(error) = self.keep_log(uid, &directory) {

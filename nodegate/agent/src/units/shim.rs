@@ -5,7 +5,9 @@
 //! control plane. So workloads go on, are restarted, and lose neither output nor
 //! exit code while the agent is down, is killed or is replaced by another version.
 //!
-//! Guarantees. One supervisor for a unit: a lock on its directory decides. Nothing
+//! Guarantees. One supervisor for a unit: a lock on its directory decides. No command
+//! without a supervisor that is written down: if it cannot be, nothing is started. No
+//! command runs as root. Nothing
 //! is left when it ends: orphans of the workload are adopted by the supervisor, so
 //! everything that the workload ever started is found below it and stopped with it,
 //! also what moved to a session of its own. Stopping is a TERM to all of them, then,
@@ -30,7 +32,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, Flock, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
@@ -43,7 +45,7 @@ use crate::desired::RestartPolicy;
 use crate::logs::LogFile;
 use crate::units::ledger::{UnitDirectory, UnitState};
 use crate::units::procfs::{self, ProcessId};
-use crate::units::{Ending, UnitSpec, Why, now_unix_nano};
+use crate::units::{self, Ending, UnitSpec, Why, now_unix_nano};
 
 /// Pause before a restart.
 const RESTART_DELAY: Duration = Duration::from_millis(100);
@@ -55,6 +57,12 @@ const START_WINDOW: Duration = Duration::from_secs(30);
 const KILL_INTERVAL: Duration = Duration::from_millis(200);
 /// Between two attempts to write down how it ended.
 const RECORD_INTERVAL: Duration = Duration::from_secs(1);
+/// Attempts at taking the supervisor's place …
+const LOCK_ATTEMPTS: usize = 50;
+/// … and the pause after each.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+/// User and group of a workload that names none, or that names root.
+pub const UNPRIVILEGED: u32 = 65532;
 /// Marks the processes of a unit.
 pub const UNIT_VARIABLE: &str = "HORCHESTRA_UNIT";
 
@@ -62,7 +70,7 @@ pub const UNIT_VARIABLE: &str = "HORCHESTRA_UNIT";
 /// has a supervisor already.
 pub fn run(directory: &Path) -> anyhow::Result<()> {
     let directory = UnitDirectory::at(directory.canonicalize()?);
-    let Some(_lock) = directory.lock()? else { return Ok(()) };
+    let Some(_lock) = lock(&directory)? else { return Ok(()) };
     let spec = directory.spec().ok_or_else(|| anyhow::anyhow!("there is no unit in this directory"))?;
 
     // Fails only when this process leads a session already, which is as good.
@@ -95,6 +103,9 @@ pub fn run(directory: &Path) -> anyhow::Result<()> {
     let log = LogFile::open(&directory.log())?;
     let mut shim =
         Shim { directory, spec, state, stops, children, reader, writer, log, stopping: false, exited: None };
+    // Before there is anything to lose: a workload whose supervisor nobody can name
+    // could not be stopped.
+    shim.directory.write_state(&shim.state)?;
     let ending = shim.supervise()?;
     shim.state.main = None;
     shim.state.ending = Some(ending);
@@ -106,6 +117,18 @@ pub fn run(directory: &Path) -> anyhow::Result<()> {
         shim.wait(Some(Instant::now() + RECORD_INTERVAL))?;
     }
     Ok(())
+}
+
+/// Takes the place of the supervisor. Whoever looks whether it is taken holds it for a
+/// moment, so one attempt is not enough.
+fn lock(directory: &UnitDirectory) -> io::Result<Option<Flock<fs::File>>> {
+    for _ in 0..LOCK_ATTEMPTS {
+        if let Some(lock) = directory.lock()? {
+            return Ok(Some(lock));
+        }
+        std::thread::sleep(LOCK_INTERVAL);
+    }
+    Ok(None)
 }
 
 struct Shim {
@@ -128,6 +151,12 @@ impl Shim {
     fn supervise(&mut self) -> anyhow::Result<Ending> {
         let mut starts = VecDeque::new();
         loop {
+            // Whoever asked before this supervisor was written down could not send a
+            // signal. Whoever asks from now on can.
+            if self.directory.stop_request().is_some() {
+                let code = 128 + Signal::SIGTERM as i32;
+                return Ok(Ending { code, at_unix_nano: now_unix_nano(), why: Why::Stopped });
+            }
             let begun = Instant::now();
             starts.push_back(begun);
             starts.retain(|start| begun.duration_since(*start) < START_WINDOW);
@@ -182,12 +211,8 @@ impl Shim {
             .stderr(self.writer.try_clone()?)
             .process_group(0);
         if nix::unistd::geteuid().is_root() {
-            if let Some(group) = self.spec.group {
-                command.gid(group);
-            }
-            if let Some(user) = self.spec.user {
-                command.uid(user);
-            }
+            let (user, group) = identity(&self.spec);
+            command.gid(group).uid(user);
         }
         // The handle is dropped: all children are waited for in one place.
         let pid = command.spawn()?.id().cast_signed();
@@ -213,7 +238,7 @@ impl Shim {
     }
 
     fn wait_for_main(&mut self, begun: Instant) -> anyhow::Result<Ending> {
-        let mut deadline = self.spec.deadline_seconds.map(|seconds| begun + Duration::from_secs(seconds));
+        let mut deadline = self.spec.deadline_seconds.map(|seconds| begun + units::seconds(seconds));
         let mut why = Why::Exit;
         let mut kill_at: Option<Instant> = None;
         loop {
@@ -262,7 +287,7 @@ impl Shim {
         self.signal_all(Signal::SIGCONT);
         let own = u64::try_from(self.spec.grace_seconds).unwrap_or(0);
         let asked = self.directory.stop_request().map(|request| request.grace_seconds);
-        Duration::from_secs(asked.unwrap_or(own))
+        units::seconds(asked.unwrap_or(own))
     }
 
     fn below(&self) -> Vec<i32> {
@@ -359,7 +384,15 @@ pub fn prepare(directory: &UnitDirectory, spec: &UnitSpec) -> io::Result<()> {
     make(&directory.log_directory(), 0o700)?;
     make(&directory.work(), 0o700)?;
     if nix::unistd::geteuid().is_root() {
-        chown(directory.work(), spec.user, spec.group)?;
+        let (user, group) = identity(spec);
+        chown(directory.work(), Some(user), Some(group))?;
     }
     Ok(())
+}
+
+/// User and group that a unit runs as when its supervisor is root and may choose. Root
+/// is neither the default nor to be had by asking.
+pub fn identity(spec: &UnitSpec) -> (u32, u32) {
+    let unless_root = |id: Option<u32>| id.filter(|id| *id != 0).unwrap_or(UNPRIVILEGED);
+    (unless_root(spec.user), unless_root(spec.group))
 }

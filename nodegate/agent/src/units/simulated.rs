@@ -189,7 +189,10 @@ impl Unit {
     }
 
     fn ended(&self, now: i64) -> Option<Ending> {
-        let deadline = self.spec.deadline_seconds.and_then(|s| i64::try_from(s).ok()?.checked_mul(SECOND));
+        let deadline = self.spec.deadline_seconds.map(|seconds| {
+            let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+            seconds.saturating_mul(SECOND)
+        });
         let (run, why, code) = match (self.run_nano, deadline) {
             (None, None) => return None,
             (Some(run), Some(deadline)) if deadline < run => (deadline, Why::Deadline, 143),
@@ -260,6 +263,8 @@ mod tests {
         let hurried = unit(Some(5), Some(2));
         assert_eq!(ends(&hurried, 101), None);
         assert_eq!(ends(&hurried, 102), Some((143, Why::Deadline)));
+        let patient = unit(None, Some(u64::MAX));
+        assert_eq!(ends(&patient, 1_000_000), None);
     }
 
     #[test]

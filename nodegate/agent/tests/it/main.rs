@@ -9,3 +9,4 @@ mod pki;
 mod processes;
 mod session;
 mod stream;
+mod supervisor;

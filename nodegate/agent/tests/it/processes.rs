@@ -126,10 +126,15 @@ async fn exit_codes_of_jobs() {
         job("seven").shell("exit 7"),
         job("signal").shell("kill -9 $$"),
         job("missing").spec("command", json!(["/nowhere/to/be/found"])),
-        job("unrunnable").spec("command", json!(["/etc/hostname"])),
+        job("unrunnable").spec("command", json!(["/etc/passwd"])),
         job("arguments")
             .spec("command", json!(["/bin/sh", "-c"]))
             .spec("args", json!(["exit $(( $1 + $2 ))", "sh", "3", "8"])),
+        job("unhurried").shell("sleep 1000 & exit 3").lifecycle(json!({
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": i64::MAX,
+            "terminationGracePeriodSeconds": i64::MAX,
+        })),
         TestApp::new("late").shell("sleep 1000").lifecycle(deadline.clone()),
         TestApp::new("stubborn").shell("trap '' TERM; while :; do sleep 0.1; done").lifecycle(deadline),
     ];
@@ -141,6 +146,7 @@ async fn exit_codes_of_jobs() {
         ("missing", "Failed", 127),
         ("unrunnable", "Failed", 126),
         ("arguments", "Failed", 11),
+        ("unhurried", "Failed", 3),
         ("late", "Failed", 143),
         ("stubborn", "Failed", 137),
     ] {
@@ -535,6 +541,35 @@ async fn a_workload_runs_as_its_user_where_the_agent_may_choose() {
     } else {
         let own = format!("{}\n{}\nwrote\n", nix::unistd::geteuid(), nix::unistd::getegid());
         assert!(text.starts_with(&own), "{text}");
+    }
+    session.push([]).await;
+    session.idle().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn no_workload_runs_as_root() {
+    let (pki, state) = (Pki::new(), State::new());
+    let (_gateway, node, mut session) = begin(&pki, &state).await;
+    let cases = [
+        ("nothing", json!({}), (65532, 65532)),
+        ("root", json!({"runAsUser": 0, "runAsGroup": 0}), (65532, 65532)),
+        ("only-user", json!({"runAsUser": 1000065540}), (1000065540, 65532)),
+        ("only-group", json!({"runAsGroup": 1000065536}), (65532, 1000065536)),
+    ];
+    let app =
+        |name: &str| TestApp::new(name).shell("id -u; id -g; touch mine && echo wrote; exec sleep 1000");
+    let apps = cases.clone().map(|(name, context, _)| app(name).spec("securityContext", context));
+    session.push(apps.clone().map(|app| app.0)).await;
+    for ((name, _, ids), app) in cases.iter().zip(&apps) {
+        session.phase(name, "Running").await;
+        let follow = LogRequest { follow: true, ..logs(app) };
+        let text = session.log(follow, |text| text.lines().count() == 3).await;
+        let (user, group) = match nix::unistd::geteuid() {
+            me if me.is_root() => *ids,
+            me => (me.as_raw(), nix::unistd::getegid().as_raw()),
+        };
+        assert_eq!(text, format!("{user}\n{group}\nwrote\n"), "{name}");
     }
     session.push([]).await;
     session.idle().await;
