@@ -10,7 +10,9 @@ create table horchestra.state (
     -- Replaced when a reader has shown that part of the history was lost.
     epoch   uuid not null default gen_random_uuid(),
     -- Every change after this revision is in the log.
-    oldest  bigint not null default 0
+    oldest  bigint not null default 0,
+    -- The history of what changed up to this revision has been trimmed.
+    trimmed bigint not null default 0
 );
 insert into horchestra.state default values;
 
@@ -42,7 +44,7 @@ create table horchestra.objects (
     managed     bytea,
     body        bytea    not null,
     constraint objects_pkey primary key (kind, ns, name, rv)
-) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05);
 create index objects_node on horchestra.objects (node) where node is not null;
 
 -- The change log, in ranges of revisions (see partition_span). `prev_*` is the state before the change, so
@@ -147,6 +149,7 @@ create table horchestra.tombstones (
     constraint tombstones_pkey primary key (uid, rv)
 );
 create index tombstones_key on horchestra.tombstones (kind, ns, name);
+create index tombstones_at on horchestra.tombstones (at);
 
 -- References between objects, by the uid of the object that carries them.
 create table horchestra.edges (

@@ -10,51 +10,62 @@ use super::report::{Section, median};
 use super::server::Server;
 use super::{BenchArgs, server, writes};
 
-/// The same run again and again on one database: first without, then with the snapshot. The "comparison" is
-/// ourselves without it.
+/// Two databases of one server take turns, one with a foreign snapshot and one without, for as long as the
+/// snapshot stays open. (A snapshot keeps dead rows of its own database only.) Long runs get slower for other
+/// reasons too, files that grow and a disk that has to catch up; those hit both.
 pub async fn measure(server: &Server, args: &BenchArgs) -> Result<Vec<Section>> {
     let seconds = if args.quick { args.snapshot_seconds.min(60) } else { args.snapshot_seconds };
     let open_for = Duration::from_secs(seconds);
-    let url = server.database().await?;
-    let windows = args.pairs();
-    let (mut many_before, mut one_before) = (Vec::new(), Vec::new());
-    let session = Session::open(&url).await?;
-    for _ in 0..windows {
-        many_before.push(session.many(args.arm()).await?);
-        one_before.push(session.one(args.arm()).await?);
-    }
-    let mut foreign = PgConnection::connect(&url).await?;
+    let (held_url, free_url) = (server.database().await?, server.database().await?);
+    let (held, free) = (Session::open(&held_url).await?, Session::open(&free_url).await?);
+    let mut foreign = PgConnection::connect(&held_url).await?;
     let mut transaction = foreign.begin_with("begin isolation level repeatable read").await?;
     sqlx::query("select count(*) from horchestra.objects").execute(&mut *transaction).await?;
     let opened = Instant::now();
-    let (mut many_during, mut one_during) = (Vec::new(), Vec::new());
+    let (mut many, mut one) = (Arms::default(), Arms::default());
     while opened.elapsed() < open_for {
-        many_during.push(session.many(args.arm()).await?);
-        one_during.push(session.one(args.arm()).await?);
+        many.held.push(held.many(args.arm()).await?);
+        many.free.push(free.many(args.arm()).await?);
+        one.held.push(held.one(args.arm()).await?);
+        one.free.push(free.one(args.arm()).await?);
     }
     transaction.rollback().await?;
-    session.close().await;
-    server.drop_database(&url).await?;
-
-    let section = |name: &str, unit, before: &[f64], during: &[f64], aim: &str| Section {
-        name: format!("{name}, foreign snapshot open for {seconds} s"),
-        unit,
-        comparison: "the same without the snapshot".into(),
-        // The end is what tells: whatever a snapshot spoils gets worse with time.
-        ours: during.iter().rev().take(windows).copied().collect(),
-        theirs: before.iter().take(during.len().min(windows)).copied().collect(),
-        aim: aim.into(),
-        notes: vec![format!(
-            "first window with it {:.2}, last {:.2}, median of all {:.2}",
-            during.first().copied().unwrap_or(f64::NAN),
-            during.last().copied().unwrap_or(f64::NAN),
-            median(during)
-        )],
-    };
+    held.close().await;
+    free.close().await;
+    server.drop_database(&held_url).await?;
+    server.drop_database(&free_url).await?;
     Ok(vec![
-        section("update, 64 writers", "writes/s", &many_before, &many_during, "≥ 0.8"),
-        section("update, 1 writer", "ms per write", &one_before, &one_during, "≤ 1.2"),
+        many.section("update, 64 writers", "writes/s", seconds, args.pairs(), "≥ 0.8"),
+        one.section("update, 1 writer", "ms per write", seconds, args.pairs(), "≤ 1.2"),
     ])
+}
+
+/// Windows with the snapshot and without, one after the other.
+#[derive(Default)]
+struct Arms {
+    held: Vec<f64>,
+    free: Vec<f64>,
+}
+
+impl Arms {
+    /// The end is what tells: whatever a snapshot spoils gets worse with time.
+    fn section(&self, name: &str, unit: &'static str, seconds: u64, last: usize, aim: &str) -> Section {
+        let tail = |values: &[f64]| values[values.len().saturating_sub(last)..].to_vec();
+        Section {
+            name: format!("{name}, foreign snapshot open for {seconds} s"),
+            unit,
+            comparison: "the same without the snapshot, in turns".into(),
+            ours: tail(&self.held),
+            theirs: tail(&self.free),
+            aim: aim.into(),
+            notes: vec![format!(
+                "windows: {}; the median of all is {:.2} with it, {:.2} without",
+                self.held.len(),
+                median(&self.held),
+                median(&self.free)
+            )],
+        }
+    }
 }
 
 /// One store and its objects over many runs.

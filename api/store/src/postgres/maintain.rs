@@ -14,8 +14,10 @@ use crate::backend::{BackendError, Retention};
 use crate::types::Revision;
 
 const SPAN: Revision = 262_144;
-const TRIM_ROUND: u64 = 5_000;
-const TRIM_ROUNDS: usize = 200;
+/// Revisions whose objects are trimmed in one statement.
+const STRETCH: Revision = 10_000;
+/// Tombstones that one statement ends.
+const TOMBSTONES: u64 = 1_000;
 
 /// A partition of the log: the n-th span of revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,17 +135,34 @@ impl PostgresBackend {
     }
 
     async fn trim(&self, retention: Retention) -> Result<(), BackendError> {
-        let versions = i64::try_from(retention.versions).unwrap_or(i64::MAX);
-        for _ in 0..TRIM_ROUNDS {
-            let query = sqlx::query(statements::TRIM_HISTORY.sql).bind(versions);
-            if self.change(statements::TRIM_HISTORY, query).await?.rows_affected() < TRIM_ROUND {
+        self.trim_history(i64::try_from(retention.versions).unwrap_or(i64::MAX).max(1)).await?;
+        loop {
+            let query = sqlx::query(statements::TRIM_TOMBSTONES.sql).bind(micros(retention.tombstones));
+            if self.change(statements::TRIM_TOMBSTONES, query).await?.rows_affected() < TOMBSTONES {
                 break;
             }
         }
-        let query = sqlx::query(statements::TRIM_TOMBSTONES.sql).bind(micros(retention.tombstones));
-        self.change(statements::TRIM_TOMBSTONES, query).await?;
         self.change(statements::TRIM_COMMITS, sqlx::query(statements::TRIM_COMMITS.sql)).await?;
         self.change(statements::TRIM_NONCES, sqlx::query(statements::TRIM_NONCES.sql)).await?;
+        Ok(())
+    }
+
+    /// Only objects that changed since the last time can have a version too many: the log says which.
+    async fn trim_history(&self, versions: i64) -> Result<(), BackendError> {
+        let head = self.read_head().await?.revision;
+        let rows = self.read(statements::TRIMMED, sqlx::query(statements::TRIMMED.sql)).await?;
+        let mut from: Revision = match rows.first() {
+            Some(row) => row.try_get(0).map_err(errors::of_read)?,
+            None => return Ok(()),
+        };
+        while from < head {
+            let to = head.min(from + STRETCH);
+            let query = sqlx::query(statements::TRIM_HISTORY.sql).bind(from).bind(to).bind(versions);
+            self.change(statements::TRIM_HISTORY, query).await?;
+            let query = sqlx::query(statements::RAISE_TRIMMED.sql).bind(to);
+            self.change(statements::RAISE_TRIMMED, query).await?;
+            from = to;
+        }
         Ok(())
     }
 

@@ -282,19 +282,25 @@ pub const NEWEST_AGE: Statement = keyed(
 );
 pub const RAISE_OLDEST: Statement =
     keyed("raise_oldest", "update horchestra.state set oldest = $1 where oldest < $1");
-/// $1 versions to keep.
-pub const TRIM_HISTORY: Statement = whole(
+/// From where the history is to be trimmed.
+pub const TRIMMED: Statement = keyed("trimmed", "select greatest(trimmed, oldest) from horchestra.state");
+/// $1 from, $2 to: objects that changed in this stretch keep their $3 newest versions.
+pub const TRIM_HISTORY: Statement = keyed(
     "trim_history",
-    "delete from horchestra.history h using (select uid, rv from (select uid, rv, \
-     row_number() over (partition by uid order by rv desc) as age from horchestra.history) v \
-     where v.age > $1 limit 5000) old where h.uid = old.uid and h.rv = old.rv",
+    "with u as materialized (select distinct uid from horchestra.events where rv > $1 and rv <= $2 and op = 2) \
+     delete from horchestra.history h using u, lateral (select x.rv from horchestra.history x \
+     where x.uid = u.uid order by x.rv desc offset $3 - 1 limit 1) k \
+     where h.uid = u.uid and h.rv < k.rv",
 );
+pub const RAISE_TRIMMED: Statement =
+    keyed("raise_trimmed", "update horchestra.state set trimmed = $1 where trimmed < $1");
 /// $1 microseconds.
-pub const TRIM_TOMBSTONES: Statement = whole(
+pub const TRIM_TOMBSTONES: Statement = keyed(
     "trim_tombstones",
-    "with gone as (delete from horchestra.tombstones \
-     where at < clock_timestamp() - $1::bigint * interval '1 microsecond' returning uid, rv) \
-     delete from horchestra.history h using gone where h.uid = gone.uid and h.rv < gone.rv",
+    "with old as materialized (select uid, rv from horchestra.tombstones \
+     where at < clock_timestamp() - $1::bigint * interval '1 microsecond' order by at limit 1000), \
+     unheld as (delete from horchestra.history h using old where h.uid = old.uid and h.rv < old.rv) \
+     delete from horchestra.tombstones t using old where t.uid = old.uid and t.rv = old.rv",
 );
 /// The newest row stays whatever its age: the next batch numbers from it.
 pub const TRIM_COMMITS: Statement = whole(
@@ -341,7 +347,9 @@ pub const ALL: &[Statement] = &[
     DETACHED_PARTITIONS,
     NEWEST_AGE,
     RAISE_OLDEST,
+    TRIMMED,
     TRIM_HISTORY,
+    RAISE_TRIMMED,
     TRIM_TOMBSTONES,
     TRIM_COMMITS,
     TRIM_NONCES,
