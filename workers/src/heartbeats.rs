@@ -72,8 +72,12 @@ impl Heartbeats {
         };
         let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         let now = rows.iter().map(|row| row.at.saturating_add(micros(row.age))).max().unwrap_or(0);
-        // The first look after an absence: heartbeats up to here were not watched.
-        let back = *self.back.get_or_insert(now);
+        // The first look after an absence: heartbeats up to here were not watched. Without any row there is
+        // no moment to count from yet.
+        if self.back.is_none() && !rows.is_empty() {
+            self.back = Some(now);
+        }
+        let back = self.back.unwrap_or(now);
         let heard = Heard {
             now,
             back,

@@ -45,6 +45,8 @@ pub struct Observed {
 pub struct Judge {
     /// While set, nobody is judged not ready: until this moment (microseconds, database clock).
     frozen_until: Option<i64>,
+    /// The silent nodes came back during this freeze, so that it ends a timeout later.
+    returning: bool,
     /// The freeze is over and led to verdicts; a further one needs ready nodes again.
     spent: bool,
 }
@@ -55,6 +57,12 @@ impl Judge {
         self.update_freeze(heard, nodes);
         let frozen = self.frozen_until.is_some();
         nodes.iter().filter_map(|node| Some((node.name.clone(), verdict(heard, node, frozen)?))).collect()
+    }
+
+    fn freeze(&mut self, heard: &Heard) {
+        let freeze = i64::try_from(FREEZE.as_micros()).unwrap_or(i64::MAX).max(heard.timeout);
+        self.frozen_until = Some(heard.now + freeze);
+        self.returning = false;
     }
 
     pub fn is_frozen(&self) -> bool {
@@ -71,23 +79,25 @@ impl Judge {
             Some(until) if !most => {
                 // They are back: whoever stays silent gets a full timeout from now.
                 self.frozen_until = Some(until.min(heard.now + heard.timeout));
+                self.returning = true;
                 if until <= heard.now {
                     self.frozen_until = None;
                 }
             }
+            // Away again before it was over: another absence, with a patience of its own.
+            Some(_) if self.returning => self.freeze(heard),
             Some(until) if until <= heard.now => {
                 self.frozen_until = None;
                 self.spent = true;
             }
             Some(_) => {}
             None if most && overdue && !self.spent => {
-                let freeze = i64::try_from(FREEZE.as_micros()).unwrap_or(i64::MAX).max(heard.timeout);
                 tracing::warn!(
                     quiet,
                     ready = ready.len(),
                     "most of the fleet fell silent at once; verdicts stay"
                 );
-                self.frozen_until = Some(heard.now + freeze);
+                self.freeze(heard);
             }
             None if !most => self.spent = false,
             None => {}

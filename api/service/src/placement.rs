@@ -5,6 +5,7 @@
 //! that makes it untrue, and nobody ever sees the new node beside the old node's report.
 
 use horchestra_core::object::Object;
+use serde_json::{Map, Value};
 
 use crate::conditions::{self, Condition};
 
@@ -20,6 +21,25 @@ const REPORTED: [&str; 6] =
 /// The node that an Application is placed on; empty for none.
 pub(crate) fn node_of(object: &Object) -> &str {
     object.str_at(&["spec", "placement", "nodeName"])
+}
+
+/// Puts the placement of `old` back, whatever else was written.
+pub(crate) fn keep(old: &Object, object: &mut Object) {
+    if node_of(old) == node_of(object) {
+        return;
+    }
+    let stored = old.at(&["spec", "placement", "nodeName"]).cloned();
+    let Some(spec) = object.0.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let placement = spec.entry("placement").or_insert_with(|| Value::Object(Map::new()));
+    if !placement.is_object() {
+        *placement = Value::Object(Map::new());
+    }
+    if let Some(placement) = placement.as_object_mut() {
+        match stored {
+            Some(node) => placement.insert("nodeName".to_owned(), node),
+            None => placement.remove("nodeName"),
+        };
+    }
 }
 
 /// Placed in this generation, nothing heard yet.

@@ -216,6 +216,9 @@ pub struct Binding {
     /// The revision that the decision was made from.
     pub revision: Revision,
     pub node: String,
+    /// The revision of the Node that the decision was made from (`None`: it only has to exist). A binding is
+    /// for good, so a Node that was cordoned, replaced or judged since wants another look.
+    pub node_revision: Option<Revision>,
 }
 
 /// What a node says about one Application.

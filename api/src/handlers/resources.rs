@@ -11,6 +11,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::options;
+use crate::access::Permit;
 use crate::app::App;
 use crate::http::Call;
 use crate::http::negotiate::{self, Accepted, Offer, Wire};
@@ -65,16 +66,18 @@ pub async fn get(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, Stat
     respond::document(StatusCode::OK, accepted.wire, render::one(view, form, &entry)?)
 }
 
-/// The listing that the parameters ask for.
+/// The listing that the parameters ask for. A caller who may know of some objects only gets all of those at
+/// once: a page's end, and the token that names it, would tell of objects that were left out.
 pub fn list_request(call: &Call, view: View) -> Result<ListRequest, Status> {
+    let paged = call.permit != Permit::Narrowed;
     let text = |name: &str| call.query.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
     Ok(ListRequest {
         kind: view.kind(),
         namespace: call.route.namespace().map(str::to_owned),
         label_selector: call.query.text("labelSelector").to_owned(),
         field_selector: view.field_selector(call.query.text("fieldSelector"))?,
-        limit: options::limit(&call.query)?,
-        continue_token: text("continue"),
+        limit: options::limit(&call.query)?.filter(|_| paged),
+        continue_token: text("continue").filter(|_| paged),
         resource_version: text("resourceVersion"),
         resource_version_match: text("resourceVersionMatch"),
         send_initial_events: options::send_initial_events(&call.query),

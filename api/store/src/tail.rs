@@ -250,6 +250,8 @@ impl Follower {
 
     /// Loads or reads on. Answers the load that has to come next.
     async fn step(&self, load: Option<Load>) -> Result<Option<Load>, BackendError> {
+        // A cache that was voided, and whose new epoch could not be begun then, still has to be loaded.
+        let load = load.or_else(|| (!self.cache.progress().loaded).then_some(Load::Again));
         if let Some(load) = load {
             return self.load(load).await;
         }

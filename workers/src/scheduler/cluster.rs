@@ -48,9 +48,13 @@ pub struct Placed {
 #[derive(Clone, Debug)]
 pub struct NodeInfo {
     pub name: String,
+    /// The revision that decisions are made from.
+    pub revision: i64,
     /// The labels that placement sees: the operator's, overlaid by the derived ones.
     pub labels: BTreeMap<String, String>,
     pub unschedulable: bool,
+    /// Not yet taken in by an operator: it is sent nothing, so nothing may be put there.
+    pub admitted: bool,
     pub liveness: Liveness,
     pub capacity: Amounts,
     pub runtimes: Vec<String>,

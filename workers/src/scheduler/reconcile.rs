@@ -25,17 +25,22 @@ const CONCURRENT_WRITES: usize = 32;
 /// How many bindings are handed over at a time; they share commits.
 const BIND_BATCH: usize = 128;
 
+/// How soon a pass follows one of which something was refused.
+const AFTER_REFUSAL: Duration = Duration::from_millis(250);
+
 /// The scheduler as a loop.
 pub struct Scheduler {
     service: Service,
-    profile: Profile,
+    profile: Arc<Profile>,
     heartbeats: Heartbeats,
+    /// The ready timeout.
+    timeout: Duration,
 }
 
 impl Scheduler {
     pub fn new(service: Service, profile: Profile) -> Scheduler {
         let timeout = service.config().ready_timeout;
-        Scheduler { service, profile, heartbeats: Heartbeats::new(timeout) }
+        Scheduler { service, profile: Arc::new(profile), heartbeats: Heartbeats::new(timeout), timeout }
     }
 
     async fn reconcile(&mut self, term: &Term) -> Result<PassReport, PassError> {
@@ -45,7 +50,14 @@ impl Scheduler {
         let (mut cluster, pending) = view(&snapshot, &heard);
         let unheard = cluster.nodes().any(|node| node.liveness == Liveness::Unheard);
         let waiting = !pending.is_empty();
-        let decisions = cycle::plan(&self.profile, &mut cluster, pending);
+        // Planning a large backlog takes a while and never yields: off the threads that renew leases.
+        let profile = Arc::clone(&self.profile);
+        let (cluster, decisions) = tokio::task::spawn_blocking(move || {
+            let decisions = cycle::plan(&profile, &mut cluster, pending);
+            (cluster, decisions)
+        })
+        .await
+        .map_err(|_| PassError::Panicked)?;
 
         let mut bindings = Vec::new();
         let mut messages = Vec::new();
@@ -57,17 +69,23 @@ impl Scheduler {
         }
         let mut report = PassReport::default();
         for chunk in bindings.chunks(BIND_BATCH) {
-            self.bind(term, chunk, &mut report, &mut messages).await?;
+            self.bind(term, &cluster, chunk, &mut report, &mut messages).await?;
         }
         self.tell(term, messages, &mut report).await?;
-        // A silent node that reports again changes no object, so nothing would wake this loop.
-        report.again_in = (waiting && unheard).then_some(Duration::from_secs(1));
+        report.again_in = if report.refused > 0 {
+            // Planned from something that is no more: what replaced it may already be in the cache.
+            Some(AFTER_REFUSAL)
+        } else {
+            // A silent node that reports again changes no object, so nothing would wake this loop.
+            (waiting && unheard).then_some(Duration::from_secs(1))
+        };
         Ok(report)
     }
 
     async fn bind(
         &self,
         term: &Term,
+        cluster: &Cluster,
         chunk: &[(Pending, String)],
         report: &mut PassReport,
         messages: &mut Vec<(Pending, String)>,
@@ -80,6 +98,7 @@ impl Scheduler {
                 uid: app.uid,
                 revision: app.revision,
                 node: node.clone(),
+                node_revision: cluster.node(node).map(|node| node.revision),
             })
             .collect();
         let outcomes = self.service.bind(&context, bindings).await;
@@ -179,8 +198,10 @@ fn node_info(entry: &Entry, node: &Node, heard: &Heard) -> NodeInfo {
     };
     NodeInfo {
         name: entry.key.name.clone(),
+        revision: entry.revision,
         labels: node.scheduling_labels(),
         unschedulable: node.spec.unschedulable || entry.deleting,
+        admitted: node.admitted(),
         liveness,
         capacity: Amounts { cpu: entry.columns.cpu, memory: entry.columns.memory },
         runtimes: node.status.runtimes.clone(),
@@ -207,6 +228,11 @@ impl Reconciler for Scheduler {
         }
     }
 
+    /// Often enough that a quiet spell of ours is not taken for an absence.
+    fn resync(&self) -> Duration {
+        (self.timeout / 3).min(Duration::from_secs(30))
+    }
+
     fn begin_term(&mut self) {
         self.heartbeats.forget();
     }
@@ -216,8 +242,8 @@ impl Reconciler for Scheduler {
     }
 }
 
-/// An Application matters when it waits, or when what it takes of its node has changed. Status reports of
-/// running Applications, by far the most frequent change, do not.
+/// An Application matters when it waits, or when what it takes of its node (or keeps off it) has changed.
+/// Status reports of running Applications, by far the most frequent change, do not.
 fn application_wakes(change: &Change) -> bool {
     let now = &change.entry;
     if change.kind != ChangeKind::Modified {
@@ -227,8 +253,12 @@ fn application_wakes(change: &Change) -> bool {
         // Its own message coming back is no news.
         return now.core_revision == now.revision;
     }
+    if now.core_revision == now.revision {
+        return true;
+    }
     let before = change.previous_columns.as_deref();
     before.is_none_or(|before| {
-        (&before.node, before.cpu, before.memory) != (&now.columns.node, now.columns.cpu, now.columns.memory)
+        (&before.phase, before.cpu, before.memory)
+            != (&now.columns.phase, now.columns.cpu, now.columns.memory)
     }) || change.previous.as_deref().is_none_or(|before| before.labels != now.index.labels)
 }

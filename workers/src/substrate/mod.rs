@@ -85,6 +85,9 @@ pub enum PassError {
     /// The store could not be read.
     #[error("the store could not be read")]
     Read(#[source] horchestra_store::ReadError),
+    /// A part of the pass that ran on a thread of its own panicked.
+    #[error("a part of the pass panicked")]
+    Panicked,
     /// Another process leads now.
     #[error("another process leads")]
     Deposed,

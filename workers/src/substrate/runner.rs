@@ -8,6 +8,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use horchestra_store::store::Lease;
 use horchestra_store::{Change, Store, WatchEnd, Watcher};
 use rand::Rng;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -93,23 +94,18 @@ impl<R: Reconciler> Runner<R> {
         let over = CancellationToken::new();
         let holding =
             leader::hold(self.store.clone(), lease.clone(), self.options.lease_ttl, acquired, over.clone());
+        // A task of its own, so that a pass that keeps its thread busy does not keep the lease from being
+        // renewed. When the lease is lost, the pass in flight is fenced by the database and ends by itself.
+        let mut holder = JoinSet::new();
+        holder.spawn(holding);
         let term = Term { lease: lease.clone() };
         self.reconciler.begin_term();
-        {
-            tokio::pin!(holding);
-            let passes = self.passes(&term, &over, shutdown);
-            tokio::pin!(passes);
-            tokio::select! {
-                () = &mut holding => {
-                    // The pass in flight is fenced by the database; let it come to its end by itself.
-                    passes.await;
-                }
-                () = &mut passes => {}
-            }
-        }
+        self.passes(&term, &over, shutdown).await;
         self.metrics.leading.get_or_create(&self.labels).set(0);
-        if !over.is_cancelled() {
-            over.cancel();
+        let led_to_the_end = !over.is_cancelled();
+        over.cancel();
+        holder.join_all().await;
+        if led_to_the_end {
             if let Err(error) = self.store.release_lease(&lease).await {
                 tracing::warn!(reconciler = lease.name, %error, "could not give the lease up; it will run out");
             }

@@ -17,8 +17,10 @@ pub const GI: i64 = 1 << 30;
 pub fn node(name: &str) -> NodeInfo {
     NodeInfo {
         name: name.to_owned(),
+        revision: 1,
         labels: [("horchestra.io/hostname".to_owned(), name.to_owned())].into(),
         unschedulable: false,
+        admitted: true,
         liveness: Liveness::Ready,
         capacity: Amounts { cpu: 4_000_000_000, memory: 8 * GI },
         runtimes: Vec::new(),

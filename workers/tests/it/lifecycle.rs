@@ -92,3 +92,17 @@ fn a_freeze_ends_after_five_minutes_and_does_not_begin_again() {
     assert_eq!(verdicts(&mut judge, &silent(1352), &fleet(True)).len(), 4, "still so while not yet stored");
     assert!(verdicts(&mut judge, &silent(1360), &fleet(Unknown)).is_empty());
 }
+
+#[test]
+fn an_outage_while_they_come_back_is_another_outage() {
+    let mut judge = Judge::default();
+    // Last heard of at 1000, then once at 1100, then not again.
+    let all = |now: i64, last: i64| {
+        heard(now, 0, &[("a", now - last), ("b", now - last), ("c", now - last), ("d", now - last)])
+    };
+    assert!(verdicts(&mut judge, &all(1046, 1000), &fleet(True)).is_empty());
+    assert!(verdicts(&mut judge, &all(1101, 1100), &fleet(True)).is_empty());
+    for now in 1102..1423 {
+        assert!(verdicts(&mut judge, &all(now, 1100), &fleet(True)).is_empty(), "at {now}");
+    }
+}

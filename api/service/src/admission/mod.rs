@@ -30,7 +30,9 @@ use horchestra_store::{Columns, Guard, Snapshot};
 use serde_json::Value;
 
 pub(crate) use finalizers::{NODE_TEARDOWN, refuse_deletion_mark, set_hold as set_finalizer};
-pub(crate) use nodes::{ADMITTED, ensure_status as ensure_node_status, set_admitted};
+pub(crate) use nodes::{
+    ADMITTED, SELF_REGISTERED, SELF_REGISTERED_MESSAGE, ensure_status as ensure_node_status, set_admitted,
+};
 pub(crate) use table::{CallerClass, Door, Operation, Plugin};
 
 use crate::caller::Caller;
@@ -222,7 +224,12 @@ fn door_owned(attributes: &Attributes<'_>, object: &mut Object) {
 }
 
 fn placement_status(attributes: &Attributes<'_>, object: &mut Object) {
-    if attributes.key.kind != Kind::Application || attributes.is_deleting() {
+    if attributes.key.kind != Kind::Application {
+        return;
+    }
+    if let (true, Some(old)) = (attributes.is_deleting(), attributes.old) {
+        // Only the node that runs it can say that it is gone: another one would say so at once.
+        placement::keep(old, object);
         return;
     }
     let before = attributes.old.map_or("", placement::node_of);

@@ -4,7 +4,7 @@ use horchestra_core::kind::Kind;
 use horchestra_core::object::Object;
 use serde_json::{Map, Value, json};
 
-use super::{Attributes, Denial, Operation};
+use super::{Attributes, CallerClass, Denial, Operation};
 use crate::caller::Caller;
 use crate::conditions::{self, Condition};
 
@@ -55,7 +55,9 @@ pub(super) fn restrict(attributes: &Attributes<'_>, object: &Object) -> Result<(
     let labels = |object: &Object| object.at(&["metadata", "labels"]).cloned().unwrap_or(empty.clone());
     match (attributes.operation, attributes.old) {
         (Operation::Create, _) => {
-            if spec(object) != empty {
+            // Admission itself cordons what came without a spec, and says so.
+            let made_here = condition_reason(object, ADMITTED) == SELF_REGISTERED;
+            if spec(object) != empty && !made_here {
                 return Err(Denial::Forbidden("a node may not set the spec of its Node".to_owned()));
             }
             if labels(object) != empty {
@@ -75,9 +77,17 @@ pub(super) fn restrict(attributes: &Attributes<'_>, object: &Object) -> Result<(
     Ok(())
 }
 
-/// A Node that an operator makes is admitted, and so is one that an operator uncordons.
+/// A Node that an operator makes is admitted, and so is one that an operator uncordons. One that a node's
+/// own certificate makes is what a node that registers through its session gets: cordoned and not admitted.
 pub(super) fn admit(attributes: &Attributes<'_>, object: &mut Object) {
     if attributes.key.kind != Kind::Node {
+        return;
+    }
+    if attributes.class == CallerClass::NodeIdentity {
+        if attributes.old.is_none() && spec_is_empty(object) {
+            object.0.insert("spec".to_owned(), json!({"unschedulable": true}));
+            set_admitted(object, false, SELF_REGISTERED, SELF_REGISTERED_MESSAGE);
+        }
         return;
     }
     let reason = match attributes.old {
@@ -89,6 +99,24 @@ pub(super) fn admit(attributes: &Attributes<'_>, object: &mut Object) {
         return;
     }
     set_admitted(object, true, reason, "");
+}
+
+/// Why a Node that nobody made is not admitted.
+pub(crate) const SELF_REGISTERED: &str = "SelfRegistered";
+pub(crate) const SELF_REGISTERED_MESSAGE: &str =
+    "the node registered itself; uncordon or admit it to let it take part";
+
+fn condition_reason<'a>(object: &'a Object, kind: &str) -> &'a str {
+    object
+        .at(&["status", "conditions"])
+        .and_then(Value::as_array)
+        .and_then(|all| all.iter().find(|condition| condition["type"] == kind))
+        .and_then(|condition| condition["reason"].as_str())
+        .unwrap_or("")
+}
+
+fn spec_is_empty(node: &Object) -> bool {
+    node.get("spec").is_none_or(|spec| spec.as_object().is_some_and(Map::is_empty))
 }
 
 fn is_cordoned(node: &Object) -> bool {

@@ -69,7 +69,7 @@ pub(crate) enum Plugin {
     DoorOwned,
     /// Placed Applications are held until their node has let go; sets until their children are gone.
     FinalizerHolds,
-    /// A new placement makes what an earlier one reported void.
+    /// A new placement makes what an earlier one reported void; that of a deleting Application stays.
     PlacementStatus,
     /// Nothing runs as root; nothing smuggles lines into a unit file.
     NoRootFloor,
@@ -130,7 +130,9 @@ impl Plugin {
                 door == Door::Main
             }
             Plugin::ChildOwnership | Plugin::ClientFinalizers => door == Door::Main && caller.identified(),
-            Plugin::NodeAdmission => door == Door::Main && caller == CallerClass::Client,
+            Plugin::NodeAdmission => {
+                door == Door::Main && matches!(caller, CallerClass::Client | CallerClass::NodeIdentity)
+            }
             _ => false,
         }
     }
@@ -185,7 +187,7 @@ mod tests {
             (Plugin::FinalizerHolds, &all, "cu", ""),
             (Plugin::PlacementStatus, &all, "cu", ""),
             (Plugin::NoRootFloor, &all, "cu", "cus"),
-            (Plugin::NodeAdmission, &[Client], "cu", ""),
+            (Plugin::NodeAdmission, &[Client, NodeIdentity], "cu", ""),
             (Plugin::MetadataSyntax, &[Client, NodeIdentity], "", "cu"),
             (Plugin::ObjectRules, &all, "", "cu"),
             (Plugin::NodePolicy, &all, "", "cu"),

@@ -49,10 +49,12 @@ impl Service {
         place(&mut object, &binding.node);
         let columns = columns(spec, &object);
         let draft = draft(spec, key, &object, columns, Some(&entry)).map_err(DoorError::Refused)?;
-        let guards = vec![
-            Guard::Exists(Key::cluster(Kind::Node, binding.node.clone())),
+        let node = Key::cluster(Kind::Node, binding.node.clone());
+        let mut guards = vec![
+            Guard::Exists(node.clone()),
             Guard::Capacity { node: binding.node.clone(), zero_is_unbounded: false },
         ];
+        guards.extend(binding.node_revision.map(|revision| Guard::Unchanged(node, revision)));
         let op = Op::Update { draft: draft.clone(), expect: entry.revision, class: Class::Core };
         match self.commit_door(context, "bind", key, op, guards).await {
             Ok(revision) => {

@@ -46,8 +46,12 @@ impl Service {
         object.0.insert("kind".to_owned(), Kind::Node.name().into());
         object.0.insert("spec".to_owned(), json!({"unschedulable": true}));
         node_status::overwrite(&mut object, reported);
-        let message = "the node registered itself; uncordon or admit it to let it take part";
-        admission::set_admitted(&mut object, false, "SelfRegistered", message);
+        admission::set_admitted(
+            &mut object,
+            false,
+            admission::SELF_REGISTERED,
+            admission::SELF_REGISTERED_MESSAGE,
+        );
         let spec = spec_of(Kind::Node).map_err(DoorError::Refused)?;
         let columns = columns(spec, &object);
         let draft = draft(spec, &key, &object, columns, None).map_err(DoorError::Refused)?;

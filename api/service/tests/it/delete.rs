@@ -1,6 +1,6 @@
 use horchestra_core::kind::Kind;
 use horchestra_service::{DeleteOptions, ListRequest, Preconditions, Propagation};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::*;
 
@@ -159,6 +159,12 @@ async fn a_placed_application_is_held_by_its_node_and_deletable_without_it() {
     let patch = json!({"metadata": {"finalizers": null}});
     let kept = world.merge(&app("web"), patch).await.unwrap();
     assert!(!kept.erased, "no client clears the hold of the node");
+    // Another node would confirm at once what it has never run.
+    for node in [json!("node-2"), json!(""), Value::Null] {
+        let moved =
+            world.merge(&app("web"), json!({"spec": {"placement": {"nodeName": node}}})).await.unwrap();
+        assert_eq!(tree(&moved.entry)["spec"]["placement"]["nodeName"], "node-1");
+    }
     let listing = world.list(ListRequest::of(Kind::Application)).await.unwrap();
     assert_eq!(names(&listing), ["web"]);
 }

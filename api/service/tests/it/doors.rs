@@ -8,7 +8,13 @@ use uuid::Uuid;
 use crate::support::*;
 
 fn binding(entry: &horchestra_store::Entry, node: &str) -> Binding {
-    Binding { key: entry.key.clone(), uid: entry.uid, revision: entry.revision, node: node.to_owned() }
+    Binding {
+        key: entry.key.clone(),
+        uid: entry.uid,
+        revision: entry.revision,
+        node: node.to_owned(),
+        node_revision: None,
+    }
 }
 
 fn report(phase: &str, generation: i64) -> ApplicationReport {

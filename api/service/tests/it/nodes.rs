@@ -105,6 +105,20 @@ async fn labels_of_the_system_are_refused_to_everybody() {
 }
 
 #[tokio::test]
+async fn a_node_that_makes_its_own_node_over_http_is_cordoned_and_not_admitted() {
+    let world = World::new().await;
+    let own = identity("node-1", &["system:nodes"]);
+    let body = json!({"kind": "Node", "metadata": {"name": "node-1"}, "spec": {}});
+    let made = world.create_as(&own, body).await.unwrap();
+    let stored = tree(&made.entry);
+    assert_eq!(stored["spec"]["unschedulable"], true);
+    assert_eq!(condition(&stored, "Admitted")["reason"], "SelfRegistered");
+    world.merge(&node("node-1"), json!({"spec": {"unschedulable": null}})).await.unwrap();
+    let stored = world.get(&node("node-1")).await.unwrap();
+    assert_eq!(condition(&stored, "Admitted")["status"], "True");
+}
+
+#[tokio::test]
 async fn a_nodes_certificate_writes_little() {
     let world = World::new().await;
     let own = identity("node-1", &["system:nodes"]);
@@ -132,14 +146,15 @@ async fn a_nodes_certificate_writes_little() {
             result.map_or_else(|status| status.code(), |_| 200)
         }
     };
-    let spec = json!({"metadata": {"name": "node-1"}, "spec": {"unschedulable": true}});
-    assert_eq!(put(spec, own.clone()).await, 403);
-    let labels = json!({"metadata": {"name": "node-1", "labels": {"a": "b"}}, "spec": {}});
+    let cordoned = json!({"unschedulable": true});
+    let spec = json!({"metadata": {"name": "node-1"}, "spec": {}});
+    assert_eq!(put(spec, own.clone()).await, 403, "no node uncordons itself");
+    let labels = json!({"metadata": {"name": "node-1", "labels": {"a": "b"}}, "spec": cordoned});
     assert_eq!(put(labels, own.clone()).await, 403);
-    let notes = json!({"metadata": {"name": "node-1", "annotations": {"a": "b"}}, "spec": {}});
+    let notes = json!({"metadata": {"name": "node-1", "annotations": {"a": "b"}}, "spec": cordoned});
     assert_eq!(put(notes, own.clone()).await, 200);
     let both = identity("node-1", &["system:nodes", "system:masters"]);
-    let spec = json!({"metadata": {"name": "node-1"}, "spec": {"unschedulable": true}});
+    let spec = json!({"metadata": {"name": "node-1"}, "spec": {}});
     assert_eq!(put(spec, both).await, 403, "also a node that is an administrator");
     // Status writes about others are confined alike.
     world.create(application("web")).await.unwrap();

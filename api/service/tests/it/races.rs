@@ -155,6 +155,7 @@ async fn a_delete_that_races_a_bind_never_erases_a_placed_application() {
             uid: entry.uid,
             revision: entry.revision,
             node: "node-1".into(),
+            node_revision: None,
         };
         let (options, context) = (DeleteOptions::default(), admin());
         let (bound, deleted) = tokio::join!(

@@ -305,8 +305,9 @@ pub const TRIM_TOMBSTONES: Statement = keyed(
 /// The newest row stays whatever its age: the next batch numbers from it.
 pub const TRIM_COMMITS: Statement = whole(
     "trim_commits",
-    "delete from horchestra.commits where at < clock_timestamp() - interval '10 minutes' \
-     and rv < horchestra.head()",
+    "delete from horchestra.commits c using (select rv from horchestra.commits \
+     where at < clock_timestamp() - interval '10 minutes' and rv < horchestra.head() \
+     order by rv limit 100000) old where c.rv = old.rv",
 );
 pub const TRIM_NONCES: Statement = whole(
     "trim_nonces",

@@ -1,7 +1,7 @@
 use crate::scheduler::cluster::{Cluster, Liveness, NodeInfo, Pending};
 use crate::scheduler::framework::{CycleState, Filter, Plugin, Rejection, Verdict};
 
-/// Keeps work off nodes that are cordoned, not ready, of unknown size, or not heard of since the control
+/// Keeps work off nodes that are cordoned, not admitted, not ready, of unknown size, or not heard of since the control
 /// plane was last away. The first reason that applies is the one reported.
 pub struct NodeSchedulable;
 
@@ -19,6 +19,9 @@ impl Filter for NodeSchedulable {
     fn filter(&self, _: &CycleState, _: &Pending, node: &NodeInfo, _: &Cluster) -> Verdict {
         if node.unschedulable {
             return Err(Rejection::unschedulable("node is cordoned"));
+        }
+        if !node.admitted {
+            return Err(Rejection::unschedulable("node is not admitted"));
         }
         if node.liveness == Liveness::NotReady {
             return Err(Rejection::unschedulable("node is not ready"));
