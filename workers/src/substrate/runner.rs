@@ -105,10 +105,8 @@ impl<R: Reconciler> Runner<R> {
         let led_to_the_end = !over.is_cancelled();
         over.cancel();
         holder.join_all().await;
-        if led_to_the_end {
-            if let Err(error) = self.store.release_lease(&lease).await {
-                tracing::warn!(reconciler = lease.name, %error, "could not give the lease up; it will run out");
-            }
+        if led_to_the_end && let Err(error) = self.store.release_lease(&lease).await {
+            tracing::warn!(reconciler = lease.name, %error, "could not give the lease up; it will run out");
         }
         tracing::info!(reconciler = lease.name, epoch = lease.epoch, "no longer leading");
     }

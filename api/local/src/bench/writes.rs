@@ -115,10 +115,11 @@ async fn run_ours(url: &str, load: Load, writers: usize, time: Duration) -> Resu
     let objects = if load == Load::Update { prepare(&store).await? } else { Vec::new() };
     let start = store.not_older_than(last_of(&objects)).await?.revision();
     let (written, total) = oneshot::channel();
-    let watcher = tokio::spawn(watch(store.clone(), start, total));
+    let mut watcher = JoinSet::new();
+    watcher.spawn(watch(store.clone(), start, total));
     let (ours, _) = drive(&store, objects, writers, time).await?;
     let _ = written.send(ours.writes);
-    watcher.await.context("the watcher ended badly")??;
+    watcher.join_next().await.context("nothing was watched")?.context("the watcher ended badly")??;
     check(url, start, ours.writes).await?;
     store.shutdown().await;
     Ok(ours)
