@@ -5,38 +5,10 @@ SHELL := /bin/bash
 .PHONY: help build up down status test lint bench
 
 # Options of `make up`, as variables: make up NODES=5 API_REPLICAS=2 DETACH=1
-export NODES API_REPLICAS WORKER_REPLICAS NODEGATE_REPLICAS API_PORT NODEGATE_PORT RESTART HEARTBEAT
-export DATABASE_URL HORCHESTRA_HOME
-ifeq ($(strip $(NODES)),)
-unexport NODES
-endif
-ifeq ($(strip $(API_REPLICAS)),)
-unexport API_REPLICAS
-endif
-ifeq ($(strip $(WORKER_REPLICAS)),)
-unexport WORKER_REPLICAS
-endif
-ifeq ($(strip $(NODEGATE_REPLICAS)),)
-unexport NODEGATE_REPLICAS
-endif
-ifeq ($(strip $(API_PORT)),)
-unexport API_PORT
-endif
-ifeq ($(strip $(NODEGATE_PORT)),)
-unexport NODEGATE_PORT
-endif
-ifeq ($(strip $(RESTART)),)
-unexport RESTART
-endif
-ifeq ($(strip $(HEARTBEAT)),)
-unexport HEARTBEAT
-endif
-ifeq ($(strip $(DATABASE_URL)),)
-unexport DATABASE_URL
-endif
-ifeq ($(strip $(HORCHESTRA_HOME)),)
-unexport HORCHESTRA_HOME
-endif
+OPTIONS := NODES API_REPLICAS WORKER_REPLICAS NODEGATE_REPLICAS API_PORT NODEGATE_PORT RESTART HEARTBEAT \
+	DATABASE_URL HORCHESTRA_HOME
+# What was not given is not passed on: an empty value is no value.
+$(foreach option,$(OPTIONS),$(if $(strip $($(option))),$(eval export $(option)),$(eval unexport $(option))))
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
