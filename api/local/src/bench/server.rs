@@ -26,7 +26,7 @@ pub struct Server {
 impl Server {
     pub fn start() -> Result<Server> {
         let settings = [
-            ("max_wal_size", "8GB"),
+            ("max_wal_size", "2GB"),
             ("shared_buffers", "512MB"),
             ("checkpoint_timeout", "15min"),
             ("synchronous_commit", "on"),

@@ -77,8 +77,10 @@ struct Session {
 impl Session {
     async fn open(url: &str) -> Result<Session> {
         let store = server::store(url, "bench").await?;
-        let objects = tokio::sync::Mutex::new(writes::prepare(&store).await?);
-        Ok(Session { store, objects })
+        let mut objects = writes::prepare(&store).await?;
+        // Few, so that each soon has many versions that the snapshot keeps.
+        objects.truncate(1_024);
+        Ok(Session { store, objects: tokio::sync::Mutex::new(objects) })
     }
 
     async fn many(&self, time: Duration) -> Result<f64> {

@@ -7,7 +7,8 @@
 /// What every connection of a running process is set to. No statement, lock or idle transaction of ours
 /// lives longer than five seconds, so that no process can hold up the others for longer. Commits are
 /// durable whatever the cluster's default. Plans are generic and never scan whole tables: they are made when
-/// the tables are still empty, and kept.
+/// the tables are still empty, and kept. The newest version of a name is read from the end of
+/// its index entries, never by collecting and sorting them (of which a foreign snapshot can keep thousands).
 pub const SESSION: &str = "select \
     set_config('statement_timeout', '5000', false), \
     set_config('lock_timeout', '5000', false), \
@@ -18,6 +19,8 @@ pub const SESSION: &str = "select \
     set_config('enable_seqscan', 'off', false), \
     set_config('enable_hashjoin', 'off', false), \
     set_config('enable_mergejoin', 'off', false), \
+    set_config('enable_bitmapscan', 'off', false), \
+    set_config('enable_sort', 'off', false), \
     set_config('jit', 'off', false), \
     set_config('timezone', 'UTC', false)";
 

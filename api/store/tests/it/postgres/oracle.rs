@@ -152,7 +152,8 @@ impl Run {
     fn draft(&self, key: &Key, look: &Look) -> Draft {
         let uid = match self.heads.get(key) {
             // The history of a name follows uids; of Applications it is compared.
-            Some(held) if !look.fresh_uid || key.kind == Kind::Application => held.uid,
+            _ if key.kind == Kind::Application => uid_of(key, 0),
+            Some(held) if !look.fresh_uid => held.uid,
             _ => uid_of(key, look.value),
         };
         let secret = |n: &u8| Edge {

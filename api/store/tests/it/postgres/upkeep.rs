@@ -5,6 +5,7 @@ use std::time::Duration;
 use horchestra_core::kind::Kind;
 use horchestra_store::postgres::PostgresBackend;
 use horchestra_store::{Backend, ReadError, Retention, Store, StoreOptions};
+use horchestra_testkit::{TestDatabase, eventually};
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
@@ -152,4 +153,73 @@ async fn a_snapshot_that_stays_open_only_puts_off_the_dropping() {
     within(backend.maintain(AT_ONCE)).await.expect("maintained");
     assert!(!has_first_partition(&mut connection).await);
     backend.close().await;
+}
+
+/// An object and where its head is.
+struct Tracked(horchestra_core::kind::Key, Uuid, i64);
+
+impl Tracked {
+    fn update(&self) -> horchestra_store::Item {
+        item(vec![horchestra_store::Op::Update {
+            draft: draft(&self.0, self.1, "2"),
+            expect: self.2,
+            class: horchestra_store::Class::Core,
+        }])
+    }
+}
+
+/// Updates the objects, as a batch and one by one; answers how many pages of heads that touched.
+async fn pages_of_updates(database: &TestDatabase, objects: &mut [Tracked], rounds: usize) -> i64 {
+    let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
+    let query = "select heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read \
+         from pg_statio_user_tables where relname = 'objects'";
+    let before: i64 = sqlx::query_scalar(query).fetch_one(&mut connection).await.expect("statistics");
+    let backend = connect(database);
+    for _ in 0..rounds {
+        let batch: Vec<_> = objects.iter().map(Tracked::update).collect();
+        let done = backend.commit(&batch, Uuid::new_v4()).await.expect("an answer");
+        for (object, result) in objects.iter_mut().zip(done.items) {
+            object.2 = result.expect("committed").revisions[0];
+        }
+        for object in objects.iter_mut() {
+            let done = backend.commit(&[object.update()], Uuid::new_v4()).await.expect("an answer");
+            object.2 = done.items[0].as_ref().expect("committed").revisions[0];
+        }
+    }
+    // The statistics of a connection are complete once it has ended.
+    backend.close().await;
+    let open = "select count(*) from pg_stat_activity where application_name = 'horchestra' \
+         and datname = current_database()";
+    eventually(PATIENCE, async || {
+        sqlx::query_scalar::<_, i64>(open).fetch_one(&mut connection).await.expect("a count") == 0
+    })
+    .await;
+    let after: i64 = sqlx::query_scalar(query).fetch_one(&mut connection).await.expect("statistics");
+    after - before
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_do_not_walk_the_versions_that_a_snapshot_keeps() {
+    let database = database().await;
+    let backend = connect(&database);
+    let mut objects = Vec::new();
+    for number in 0..60 {
+        let (key, uid) = (app(&format!("a{number}")), Uuid::new_v4());
+        let made = commit(&backend, horchestra_store::Op::Create(draft(&key, uid, "1"))).await;
+        objects.push(Tracked(key, uid, made));
+    }
+    backend.close().await;
+    let mut foreign = PgConnection::connect(database.url()).await.expect("a connection");
+    let mut transaction =
+        foreign.begin_with("begin isolation level repeatable read").await.expect("a transaction");
+    sqlx::query("select count(*) from horchestra.objects").execute(&mut *transaction).await.expect("read");
+    let early = pages_of_updates(&database, &mut objects, 5).await;
+    pages_of_updates(&database, &mut objects, 40).await;
+    // What autovacuum does by and by; plans are made anew after it.
+    let mut upkeep = PgConnection::connect(database.url()).await.expect("a connection");
+    sqlx::raw_sql("vacuum analyze horchestra.objects").execute(&mut upkeep).await.expect("vacuumed");
+    let late = pages_of_updates(&database, &mut objects, 5).await;
+    // Walking them would touch dozens of pages more for every update.
+    assert!(late < early * 3, "{early} pages at first, {late} in the end");
+    transaction.rollback().await.expect("rolled back");
 }
