@@ -10,6 +10,7 @@
 use serde_json::{Value, json};
 
 use crate::alias::ALIASES;
+use crate::kind::Kind;
 use crate::registry::{KindSpec, served};
 
 /// What can be done with every stored kind.
@@ -17,6 +18,11 @@ pub const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// What can be done with the status of a kind that has one.
 pub const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
+/// What can be done with the status of this kind.
+pub const fn status_verbs(kind: Kind) -> &'static [&'static str] {
+    if kind.takes_status_writes() { &STATUS_VERBS } else { &["get"] }
+}
+
 /// What can be done with an alias.
 pub const ALIAS_VERBS: [&str; 3] = ["get", "list", "watch"];
 
@@ -154,7 +160,7 @@ pub fn resources(group: &str, version: &str) -> Option<Value> {
         }
         resources.push(resource);
         if spec.has_status() {
-            resources.push(entry(&format!("{}/status", spec.plural()), "", &STATUS_VERBS));
+            resources.push(entry(&format!("{}/status", spec.plural()), "", status_verbs(spec.kind)));
         }
     }
     Some(json!({
@@ -237,7 +243,7 @@ fn aggregated_kind(spec: &KindSpec) -> Value {
     }
     if spec.has_status() {
         resource["subresources"] =
-            json!([{"subresource": "status", "responseKind": kind, "verbs": STATUS_VERBS}]);
+            json!([{"subresource": "status", "responseKind": kind, "verbs": status_verbs(spec.kind)}]);
     }
     resource
 }

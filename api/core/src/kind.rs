@@ -146,6 +146,12 @@ impl Kind {
         )
     }
 
+    /// Whether requests may write the status of objects of this kind. Whoever could write that of a
+    /// CertificateSigningRequest could hand out certificates, so only its actions and the signer do.
+    pub const fn takes_status_writes(self) -> bool {
+        self.has_status() && !matches!(self, Kind::CertificateSigningRequest)
+    }
+
     /// `plural.group`, the name used in error messages.
     pub fn group_resource(self) -> String {
         if self.group().is_empty() {

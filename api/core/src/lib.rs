@@ -13,6 +13,7 @@ pub mod admit;
 pub mod alias;
 pub mod decode;
 pub mod discovery;
+pub mod gates;
 pub mod kind;
 pub mod kinds;
 pub mod metadata;

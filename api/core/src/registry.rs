@@ -76,6 +76,10 @@ pub enum Reference {
     Volume(String),
     /// Is a member of this Service, which must exist.
     Service(String),
+    /// Grants this Role, which need not exist.
+    Role(String),
+    /// Grants this ClusterRole, which need not exist.
+    ClusterRole(String),
 }
 
 impl Reference {
@@ -86,6 +90,8 @@ impl Reference {
             Reference::Secret(name) | Reference::SecretOptional(name) => (Kind::Secret, name),
             Reference::Volume(name) => (Kind::PersistentVolume, name),
             Reference::Service(name) => (Kind::Service, name),
+            Reference::Role(name) => (Kind::Role, name),
+            Reference::ClusterRole(name) => (Kind::ClusterRole, name),
         }
     }
 }
@@ -173,7 +179,21 @@ impl Selectable {
 }
 
 /// Every served kind, in the order of discovery.
-static SERVED: &[&KindSpec] = &[&kinds::application::SPEC, &kinds::namespace::SPEC, &kinds::node::SPEC];
+static SERVED: &[&KindSpec] = &[
+    &kinds::certificate_signing_request::SPEC,
+    &kinds::application::SPEC,
+    &kinds::application_set::SPEC,
+    &kinds::namespace::SPEC,
+    &kinds::node::SPEC,
+    &kinds::persistent_volume::SPEC,
+    &kinds::secret::SPEC,
+    &kinds::service::SPEC,
+    &kinds::rbac::CLUSTER_ROLE_BINDING,
+    &kinds::rbac::CLUSTER_ROLE,
+    &kinds::rbac::ROLE_BINDING,
+    &kinds::rbac::ROLE,
+    &kinds::secret_store::SPEC,
+];
 
 /// Every served kind, ordered by group and plural.
 pub fn served() -> &'static [&'static KindSpec] {

@@ -1,5 +1,9 @@
-//! Syntax of values that several kinds share: paths, environment names, ids. Each function says what is
-//! wrong with a value, `None` when nothing is.
+//! Syntax of values that several kinds share: paths, environment names, ids, base64. The functions named
+//! `…_fault` say what is wrong with a value, `None` when nothing is.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD};
 
 /// Lowest and highest user or group id that a workload may run as.
 pub const RUN_AS_IDS: std::ops::RangeInclusive<i64> = 1..=4_294_967_294;
@@ -74,9 +78,68 @@ pub fn parse_id_range(text: &str) -> Option<(i64, i64)> {
     (count > 0 && first >= *RUN_AS_IDS.start() && last <= *RUN_AS_IDS.end()).then_some((first, count))
 }
 
+/// As other writers of manifests are read: left-over bits of the last character do not matter.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
+/// The bytes behind a base64 text. Line breaks within it are passed over: wrapped base64 is what many tools
+/// put into manifests.
+pub fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    if text.contains(['\r', '\n']) {
+        let joined: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+        return LENIENT.decode(joined).ok();
+    }
+    LENIENT.decode(text).ok()
+}
+
+/// The one way in which we write bytes.
+pub fn encode_base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// The name of a component of a set, or of a port of a Service.
+pub fn component_name_fault(name: &str) -> Option<&'static str> {
+    let bytes = name.as_bytes();
+    let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let good = bytes.first().is_some_and(plain)
+        && bytes.last().is_some_and(plain)
+        && bytes.iter().all(|b| plain(b) || *b == b'-');
+    (!good).then_some(
+        "must consist of lower-case letters, digits and '-', and begin and end with a letter or digit",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn base64_is_read_as_tools_write_it_and_written_in_one_way() {
+        for (text, bytes) in [
+            ("aHVudGVyMg==", &b"hunter2"[..]),
+            ("aHVu\ndGVy\r\nMg==\n", b"hunter2"),
+            ("aHVudGVyMh==", b"hunter2"),
+            ("", b""),
+        ] {
+            assert_eq!(decode_base64(text).as_deref(), Some(bytes), "{text}");
+        }
+        for bad in ["aHVudGVyMg", "aHVudGVyMg=", "a b=", "_w==", "====", "é"] {
+            assert_eq!(decode_base64(bad), None, "{bad}");
+        }
+        assert_eq!(encode_base64(b"hunter2"), "aHVudGVyMg==");
+    }
+
+    #[test]
+    fn names_of_components_and_ports() {
+        for good in ["web", "a", "0", "a-b-9"] {
+            assert_eq!(component_name_fault(good), None, "{good}");
+        }
+        for bad in ["", "A_B", "HTTP_Main", "-a", "a-", "a.b", "é", "a b"] {
+            assert!(component_name_fault(bad).is_some(), "{bad}");
+        }
+    }
 
     #[test]
     fn mount_paths() {

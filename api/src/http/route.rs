@@ -172,7 +172,7 @@ impl Route {
             Route::Collection { kind, namespace } if namespace.is_none() && kind.namespaced() => READ,
             Route::Collection { .. } => COLLECTION,
             Route::Item { .. } => ITEM,
-            Route::ItemStatus { .. } => STATUS,
+            Route::ItemStatus { kind, .. } if kind.takes_status_writes() => STATUS,
             _ => READ,
         }
     }
@@ -264,6 +264,7 @@ impl Route {
                 Kind::Application => "applications/status",
                 Kind::Node => "nodes/status",
                 Kind::ApplicationSet => "applicationsets/status",
+                Kind::CertificateSigningRequest => "certificatesigningrequests/status",
                 _ => "status",
             },
             Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => match alias {

@@ -5,9 +5,17 @@
 //! not know survive.
 
 pub mod application;
+pub mod application_set;
+pub mod bytes;
+pub mod certificate_signing_request;
 pub mod meta;
 pub mod namespace;
 pub mod node;
+pub mod persistent_volume;
+pub mod rbac;
+pub mod secret;
+pub mod secret_store;
+pub mod service;
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};

@@ -155,14 +155,17 @@ fn items(spec: &KindSpec) -> Vec<Item> {
             id: format!("{action}{suffix}Status"),
             ..operation(method, action, description, parameters, consumes, true)
         };
+        let mut operations = vec![status("get", "get", format!("Reads the status of a {what}."), GET, &[])];
+        if spec.kind.takes_status_writes() {
+            operations.extend([
+                status("put", "replace", format!("Replaces the status of a {what}."), WRITE, BODY),
+                status("patch", "patch", format!("Changes parts of the status of a {what}."), WRITE, PATCHES),
+            ]);
+        }
         items.push(Item {
             path: format!("{collection}/{{name}}/status"),
             path_parameters: of_item,
-            operations: vec![
-                status("get", "get", format!("Reads the status of a {what}."), GET, &[]),
-                status("put", "replace", format!("Replaces the status of a {what}."), WRITE, BODY),
-                status("patch", "patch", format!("Changes parts of the status of a {what}."), WRITE, PATCHES),
-            ],
+            operations,
         });
     }
     items

@@ -8,6 +8,7 @@ use crate::decode::MAX_FAULTS;
 use crate::path::Path;
 use crate::quantity::Quantity;
 use crate::time::Time;
+use crate::values::{decode_base64, encode_base64};
 
 /// Takes out members that are null: an explicit null means absent. Null as a list item stays (and is a
 /// violation), and so does everything inside free-form objects.
@@ -58,7 +59,7 @@ pub fn fill_defaults(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Writes quantities and times in their canonical form. What does not parse is left for [`super::check()`].
+/// Writes quantities, times and base64 in their canonical form. What does not parse is left for [`super::check()`].
 pub fn normalize(schema: &Schema, value: &mut Value) {
     match (&schema.shape, value) {
         (Shape::Object(shape), Value::Object(map)) => {
@@ -78,7 +79,8 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
             let canonical = match shape.check {
                 Some(StringCheck::Quantity) => text.parse::<Quantity>().ok().map(|it| it.to_string()),
                 Some(StringCheck::Time) => text.parse::<Time>().ok().map(|it| it.to_string()),
-                _ => None,
+                Some(StringCheck::Base64) => decode_base64(text).map(|bytes| encode_base64(&bytes)),
+                None => None,
             };
             if let Some(canonical) = canonical {
                 *text = canonical;

@@ -118,6 +118,20 @@ impl Schema {
         }
     }
 
+    /// As [`Schema::at`], to change it.
+    pub(crate) fn at_mut(&mut self, path: &[&str]) -> Option<&mut Schema> {
+        let Some((first, rest)) = path.split_first() else { return Some(self) };
+        match &mut self.shape {
+            Shape::Object(object) => {
+                let at = object.properties.binary_search_by(|it| it.name.as_str().cmp(first)).ok()?;
+                object.properties[at].schema.at_mut(rest)
+            }
+            Shape::Map(values) => values.at_mut(rest),
+            Shape::Array { items, .. } => items.at_mut(path),
+            _ => None,
+        }
+    }
+
     /// The schema below a chain of members; list items are stepped through without a member.
     pub fn at(&self, path: &[&str]) -> Option<&Schema> {
         let Some((first, rest)) = path.split_first() else { return Some(self) };

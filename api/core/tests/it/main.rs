@@ -2,6 +2,7 @@
 
 mod aliases;
 mod discovery;
+mod documents;
 mod kinds;
 mod openapi;
 mod tables;

@@ -30,10 +30,81 @@ fn columns_of_every_kind() {
         headings(Kind::Node),
         [("Name", 0), ("Status", 0), ("CPU", 0), ("MEM", 0), ("IP", 1), ("OS", 1), ("Age", 0)]
     );
-    assert_eq!(headings(Kind::Namespace), [("Name", 0), ("Age", 0)]);
+    assert_eq!(
+        headings(Kind::ApplicationSet),
+        [("Name", 0), ("DESIRED", 0), ("CURRENT", 0), ("RUNNING", 0), ("Status", 0), ("Age", 0)]
+    );
+    assert_eq!(
+        headings(Kind::Service),
+        [("Name", 0), ("Cluster-IP", 0), ("Ports", 0), ("Targets", 1), ("Catalog", 1), ("Age", 0)]
+    );
+    assert_eq!(headings(Kind::PersistentVolume), [("Name", 0), ("SIZE", 0), ("NODE", 0), ("Age", 0)]);
+    assert_eq!(headings(Kind::RoleBinding), [("Name", 0), ("Role", 0), ("Age", 0)]);
+    for plain in [
+        Kind::Namespace,
+        Kind::Secret,
+        Kind::SecretStore,
+        Kind::Role,
+        Kind::ClusterRole,
+        Kind::ClusterRoleBinding,
+        Kind::CertificateSigningRequest,
+    ] {
+        assert_eq!(headings(plain), [("Name", 0), ("Age", 0)], "{plain}");
+    }
     for spec in registry::served() {
         assert_eq!(spec.columns[0].format, "name", "{}", spec.kind);
         assert_eq!(spec.columns.iter().filter(|column| column.name == "Age").count(), 1);
+    }
+}
+
+#[test]
+fn cells_of_volumes_services_sets_and_bindings() {
+    let unknown = "<unknown>";
+    let cases = [
+        (
+            Kind::PersistentVolume,
+            json!({"metadata": {"name": "data"}, "spec": {"size": "10Gi", "node": "sav-01"}}),
+            &["data", "10Gi", "sav-01", unknown][..],
+        ),
+        (
+            Kind::Service,
+            json!({"metadata": {"name": "db"}, "spec": {"clusterIP": "10.96.0.7", "ports": [
+                {"name": "pg", "port": 5432, "targetName": "postgres", "protocol": "TCP"},
+                {"name": "metrics", "port": 9187, "targetPort": 9100, "protocol": "TCP"}]}}),
+            &["db", "10.96.0.7", "5432/TCP,9187/TCP", "postgres,9100", "db-pg,db-metrics", unknown],
+        ),
+        (
+            Kind::Service,
+            json!({"metadata": {"name": "cache"}, "spec": {"ports": [{"port": 6379, "protocol": "TCP"}]}}),
+            &["cache", "<none>", "6379/TCP", "6379", "cache", unknown],
+        ),
+        (
+            Kind::Service,
+            json!({"metadata": {"name": "odd"}, "spec": {"ports": 3}}),
+            &["odd", "<none>", "", "", "", unknown],
+        ),
+        (
+            Kind::ApplicationSet,
+            json!({"metadata": {"name": "api"}, "status": {"phase": "RolloutHeld", "desired": 3, "current": 3, "running": 2}}),
+            &["api", "3", "3", "2", "RolloutHeld", unknown],
+        ),
+        (
+            Kind::ApplicationSet,
+            json!({"metadata": {"name": "api"}}),
+            &["api", "0", "0", "0", "Progressing", unknown],
+        ),
+        (
+            Kind::RoleBinding,
+            json!({"metadata": {"name": "b"}, "spec": {"subjects": [], "roleRef": {"kind": "Role", "name": "deployer"}}}),
+            &["b", "deployer", unknown],
+        ),
+    ];
+    for (kind, value, expected) in cases {
+        assert_eq!(
+            cells(kind, value.clone()),
+            expected.iter().map(|it| Value::from(*it)).collect::<Vec<_>>(),
+            "{value}"
+        );
     }
 }
 

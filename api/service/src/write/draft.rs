@@ -75,6 +75,7 @@ fn relation(reference: &Reference) -> Relation {
         Reference::SecretOptional(_) => Relation::SecretOptional,
         Reference::Volume(_) => Relation::Mounts,
         Reference::Service(_) => Relation::Service,
+        Reference::Role(_) | Reference::ClusterRole(_) => Relation::Role,
     }
 }
 

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
+use super::Application;
 use super::columns::COLUMNS;
 use super::validate::application_violations;
-use super::{Application, VolumeType};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::registry::{Facts, KindSpec, Reference, Selectable};
@@ -16,6 +16,11 @@ use crate::schema::{self, Schema};
 /// lifecycle to fill in, and no empty texts in volumes, which node agents cannot read.
 pub(crate) fn spec_defaults(spec: &mut Map<String, Value>) {
     spec.entry("lifecycle").or_insert_with(|| Value::Object(Map::new()));
+    volume_defaults(spec);
+}
+
+/// Takes empty texts out of the volumes of a spec, or of the common part of a set.
+pub(crate) fn volume_defaults(spec: &mut Map<String, Value>) {
     let mounts = spec.get_mut("volumes").and_then(Value::as_array_mut);
     for mount in mounts.into_iter().flatten() {
         if let Some(volume) = mount.get_mut("volume").and_then(Value::as_object_mut) {
@@ -57,17 +62,7 @@ fn references(object: &Object) -> Vec<Reference> {
     references.extend(application.spec.secrets().into_iter().map(|(name, optional)| {
         if optional { Reference::SecretOptional(name.to_owned()) } else { Reference::Secret(name.to_owned()) }
     }));
-    let own_name = &application.metadata.name;
-    let mut volumes: Vec<&String> = application
-        .spec
-        .volumes
-        .iter()
-        .filter(|mount| mount.volume.type_ == VolumeType::Pv)
-        .map(|mount| if mount.volume.name.is_empty() { own_name } else { &mount.volume.name })
-        .collect();
-    volumes.sort();
-    volumes.dedup();
-    references.extend(volumes.into_iter().map(|name| Reference::Volume(name.clone())));
+    references.extend(application.volume_names().into_iter().map(|name| Reference::Volume(name.to_owned())));
     references
 }
 

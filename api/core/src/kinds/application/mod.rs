@@ -6,14 +6,14 @@ mod placement;
 mod validate;
 mod volumes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use columns::{address, status};
 pub use placement::*;
-pub use validate::{MAX_ENV, MAX_VOLUMES, exec_faults, violations};
+pub use validate::{MAX_ENV, MAX_VOLUMES, env_faults, exec_faults, process_faults, violations};
 pub use volumes::*;
 
 use super::meta::{Condition, ConditionStatus, ObjectMeta, condition};
@@ -259,6 +259,25 @@ impl Application {
         self.spec.is_job()
     }
 
+    /// Names of the PersistentVolumes that are mounted, each once, in byte order. A volume without a name is
+    /// called like the Application.
+    pub fn volume_names(&self) -> BTreeSet<&str> {
+        self.volume_mounts().collect()
+    }
+
+    /// Whether the PersistentVolume of this name is mounted.
+    pub fn mounts(&self, volume: &str) -> bool {
+        self.volume_mounts().any(|name| name == volume)
+    }
+
+    fn volume_mounts(&self) -> impl Iterator<Item = &str> {
+        let own = self.metadata.name.as_str();
+        let volumes = self.spec.volumes.iter().map(|mount| &mount.volume);
+        volumes
+            .filter(|volume| volume.type_ == VolumeType::Pv)
+            .map(move |volume| if volume.name.is_empty() { own } else { volume.name.as_str() })
+    }
+
     /// Whether what the status reports is an end: success, or a failed job without retries left.
     pub fn is_terminal(&self) -> bool {
         match self.status.phase.as_str() {
@@ -352,4 +371,4 @@ pub fn over(used: &Quantity, capacity: &Quantity, zero_unconstrained: bool) -> b
     if capacity.is_zero() { !zero_unconstrained && !used.is_zero() } else { used > capacity }
 }
 
-pub(crate) use entry::SPEC;
+pub(crate) use entry::{SPEC, spec_defaults, volume_defaults};

@@ -165,6 +165,13 @@ fn volume(mount: &VolumeMount, at: &str, causes: &mut Vec<Cause>) {
 /// What the node could not pass on to a process safely, one text each, with the path: refused as forbidden,
 /// before anything else is judged.
 pub fn exec_faults(spec: &ApplicationSpec, path: &str) -> Vec<String> {
+    let mut faults = process_faults(spec, path);
+    faults.extend(env_faults(&spec.env, path).into_iter().map(|(field, why)| format!("{field} {why}")));
+    faults
+}
+
+/// The part of [`exec_faults`] that is about program and arguments.
+pub fn process_faults(spec: &ApplicationSpec, path: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if let Some(first) = spec.command.first().filter(|first| first.starts_with(['@', '-', ':', '+', '!'])) {
         let prefix = first.chars().next().unwrap_or_default();
@@ -175,25 +182,39 @@ pub fn exec_faults(spec: &ApplicationSpec, path: &str) -> Vec<String> {
             faults.push(format!("{path}.{member}[{index}] must not contain a line break or NUL"));
         }
     }
+    faults
+}
+
+/// The part of [`exec_faults`] that is about the environment, as field and what is wrong with it.
+pub fn env_faults(env: &[EnvVar], path: &str) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
     let mut seen = HashSet::new();
-    for (index, entry) in spec.env.iter().enumerate() {
+    for (index, entry) in env.iter().enumerate() {
+        let field = format!("{path}.env[{index}]");
         if breaks_line(&entry.name) || breaks_line(&entry.value) {
-            faults.push(format!("{path}.env[{index}] must not contain a line break or NUL"));
+            faults.push((field.clone(), "must not contain a line break or NUL".to_owned()));
         }
-        // Two named entries clash by name, two nameless ones (all keys of a Secret) only when Secret and prefix
-        // are the same.
-        let source = entry.secret_ref.as_ref().filter(|_| entry.name.is_empty());
-        let identity = source.map(|secret| (secret.name.as_str(), secret.prefix.as_str()));
-        let judged = !entry.name.is_empty() || identity.is_some();
-        if judged && !seen.insert((entry.name.as_str(), identity)) {
+        if let Some(identity) = entry.identity()
+            && !seen.insert(identity)
+        {
             faults.push(if entry.name.is_empty() {
-                format!("{path}.env[{index}] repeats an earlier entry without a name")
+                (field, "repeats an earlier entry without a name".to_owned())
             } else {
-                format!("{path}.env[{index}] repeats the name {:?}", entry.name)
+                (field, format!("repeats the name {:?}", entry.name))
             });
         }
     }
     faults
+}
+
+impl EnvVar {
+    /// What no two entries of a list may have in common: the name, or of an entry that stands for all keys of
+    /// a Secret, the Secret and the prefix.
+    pub fn identity(&self) -> Option<(&str, Option<(&str, &str)>)> {
+        let source = self.secret_ref.as_ref().filter(|_| self.name.is_empty());
+        let source = source.map(|secret| (secret.name.as_str(), secret.prefix.as_str()));
+        (!self.name.is_empty() || source.is_some()).then_some((self.name.as_str(), source))
+    }
 }
 
 #[cfg(test)]
