@@ -20,6 +20,7 @@ mod authority;
 mod files;
 mod kubeconfig;
 mod local;
+mod request;
 
 use std::path::PathBuf;
 
@@ -27,6 +28,7 @@ pub use authority::{Authority, HostName, Issued, Lifetime};
 pub use files::{private_folder, write_file};
 pub use kubeconfig::Kubeconfig;
 pub use local::{LocalPki, PairFiles, Process};
+pub use request::{CertificateRequest, RequestError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {

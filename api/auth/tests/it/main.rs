@@ -3,6 +3,7 @@
 mod grants;
 mod identity;
 mod pki;
+mod requests;
 
 use horchestra_auth::identity::AUTHENTICATED;
 use horchestra_auth::{Credential, Identity};
