@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
+use horchestra_core::gates::Gates;
 use horchestra_runtime::args::{
     DatabaseArgs, MetricsArgs, PeerArgs, ShutdownArgs, TelemetryArgs, TlsArgs, duration,
 };
@@ -56,6 +57,11 @@ pub struct ServeArgs {
     /// first process decides (45s when it does not say)
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub node_ready_timeout: Option<Duration>,
+
+    /// Features that are off otherwise, as `<name>=true` separated by commas; the same for the whole cluster,
+    /// whose first process decides
+    #[arg(long, value_name = "GATES")]
+    pub feature_gates: Option<Gates>,
 
     /// Peers whose PROXY protocol (version 2) header is believed: an address or a block, may be repeated
     #[arg(long, value_name = "ADDRESS[/BITS]")]

@@ -88,12 +88,16 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     );
 
     // Probes answer while this waits for a database that is not there yet.
-    let wanted = Wanted { node_ready_timeout: args.node_ready_timeout };
+    let wanted = Wanted { node_ready_timeout: args.node_ready_timeout, feature_gates: args.feature_gates };
     let settings = tokio::select! {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
         settings = ClusterSettings::agree_patiently(&store, wanted) => settings?,
     };
-    let config = ServiceConfig { ready_timeout: settings.node_ready_timeout(), ..ServiceConfig::default() };
+    let config = ServiceConfig {
+        ready_timeout: settings.node_ready_timeout(),
+        gates: settings.feature_gates,
+        ..ServiceConfig::default()
+    };
     let tls = client.clone();
     let app = App::new(Parts {
         service: Service::new(store.clone(), config),

@@ -47,7 +47,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let (store, backend) = open_store(&args, &metrics)?;
     watch_store(&checks, &store);
-    let wanted = Wanted { node_ready_timeout: args.node_ready_timeout };
+    let wanted = Wanted { node_ready_timeout: args.node_ready_timeout, ..Wanted::default() };
     let cluster = tokio::select! {
         agreed = ClusterSettings::agree_patiently(&store, wanted) => agreed?,
         code = shutdown.finish(&tasks) => return Ok(code),

@@ -52,10 +52,14 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let store = Store::open(backend, StoreOptions { kinds, ..StoreOptions::default() });
     watch_store(&checks, &store);
     let settings = tokio::select! {
-        settings = ClusterSettings::agree_patiently(&store, Wanted { node_ready_timeout: args.node_ready_timeout }) => settings?,
+        settings = ClusterSettings::agree_patiently(&store, Wanted { node_ready_timeout: args.node_ready_timeout, ..Wanted::default() }) => settings?,
         () = shutdown.stopping().cancelled() => return Ok(shutdown.finish(&tasks).await),
     };
-    let config = ServiceConfig { ready_timeout: settings.node_ready_timeout(), ..ServiceConfig::default() };
+    let config = ServiceConfig {
+        ready_timeout: settings.node_ready_timeout(),
+        gates: settings.feature_gates,
+        ..ServiceConfig::default()
+    };
     let service = Service::new(store.clone(), config);
 
     let options =

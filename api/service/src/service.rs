@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use horchestra_core::gates::Gates;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::status::Status;
 use horchestra_store::{Entry, Revision, Store};
@@ -27,6 +28,8 @@ pub struct ServiceConfig {
     pub bookmark_interval: Duration,
     /// How old the copy of the heartbeats that reads show may get (1 s).
     pub heartbeat_refresh: Duration,
+    /// Features that are switched on (none).
+    pub gates: Gates,
 }
 
 impl Default for ServiceConfig {
@@ -37,6 +40,7 @@ impl Default for ServiceConfig {
             continue_ttl: Duration::from_secs(15 * 60),
             bookmark_interval: Duration::from_secs(50),
             heartbeat_refresh: Duration::from_secs(1),
+            gates: Gates::default(),
         }
     }
 }

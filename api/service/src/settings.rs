@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use horchestra_core::gates::{Gate, Gates};
 use horchestra_store::{ReadError, Store};
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,9 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterSettings {
     /// After how long without a heartbeat a node is judged silent, in milliseconds.
     pub node_ready_timeout_ms: u64,
+    /// Features that are switched on.
+    #[serde(default)]
+    pub feature_gates: Gates,
     #[serde(flatten)]
     pub others: serde_json::Map<String, serde_json::Value>,
 }
@@ -24,6 +28,7 @@ pub struct ClusterSettings {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     pub node_ready_timeout: Option<Duration>,
+    pub feature_gates: Option<Gates>,
 }
 
 /// Without a flag, and without a row.
@@ -52,19 +57,32 @@ impl ClusterSettings {
         let timeout = wanted.node_ready_timeout.unwrap_or(DEFAULT_READY_TIMEOUT);
         ClusterSettings {
             node_ready_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            feature_gates: wanted.feature_gates.unwrap_or_default(),
             others: serde_json::Map::new(),
         }
     }
 
     fn check(&self, wanted: Wanted) -> Result<(), SettingsError> {
-        match wanted.node_ready_timeout {
-            Some(ours) if ours != self.node_ready_timeout() => Err(SettingsError::Mismatch {
-                flag: "node-ready-timeout",
-                ours: format!("{ours:?}"),
-                theirs: format!("{:?}", self.node_ready_timeout()),
-            }),
-            _ => Ok(()),
+        let differ = |flag: &'static str, ours: String, theirs: String| {
+            Err(SettingsError::Mismatch { flag, ours, theirs })
+        };
+        if let Some(ours) = wanted.node_ready_timeout
+            && ours != self.node_ready_timeout()
+        {
+            let theirs = self.node_ready_timeout();
+            return differ("node-ready-timeout", format!("{ours:?}"), format!("{theirs:?}"));
         }
+        let theirs = &self.feature_gates;
+        if let Some(ours) = wanted.feature_gates
+            && Gate::ALL.into_iter().any(|gate| ours.enabled(gate) != theirs.enabled(gate))
+        {
+            return differ(
+                "feature-gates",
+                format!("{:?}", ours.to_string()),
+                format!("{:?}", theirs.to_string()),
+            );
+        }
+        Ok(())
     }
 
     /// As [`ClusterSettings::agree`], and waits for a database that cannot be reached yet.
@@ -104,7 +122,7 @@ mod tests {
     use super::*;
 
     fn wanted(seconds: u64) -> Wanted {
-        Wanted { node_ready_timeout: Some(Duration::from_secs(seconds)) }
+        Wanted { node_ready_timeout: Some(Duration::from_secs(seconds)), ..Wanted::default() }
     }
 
     #[tokio::test]
@@ -116,6 +134,35 @@ mod tests {
         assert_eq!(ClusterSettings::agree(&store, wanted(60)).await.unwrap(), first);
         let refused = ClusterSettings::agree(&store, wanted(45)).await.unwrap_err().to_string();
         assert!(refused.contains("45s") && refused.contains("60s"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn all_processes_have_the_same_gates() {
+        let gates = |text: &str| Wanted { feature_gates: Some(text.parse().unwrap()), ..Wanted::default() };
+        let store = Store::memory();
+        let first = ClusterSettings::agree(&store, gates("VaultStaticRoles=true")).await.unwrap();
+        assert!(first.feature_gates.enabled(Gate::VaultStaticRoles));
+        assert_eq!(ClusterSettings::agree(&store, Wanted::default()).await.unwrap(), first);
+        for same in ["VaultStaticRoles=true", "VaultStaticRoles=1,NodeLogs=false"] {
+            assert_eq!(ClusterSettings::agree(&store, gates(same)).await.unwrap(), first, "{same}");
+        }
+        for other in ["", "VaultStaticRoles=true,NodeLogs=true"] {
+            let refused = ClusterSettings::agree(&store, gates(other)).await.unwrap_err().to_string();
+            assert!(
+                refused.contains("feature-gates") && refused.contains("VaultStaticRoles=true"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn settings_of_an_older_version_have_no_gates() {
+        let store = Store::memory();
+        assert!(
+            store.write_settings(Bytes::from_static(br#"{"nodeReadyTimeoutMs":1000}"#), 0).await.unwrap()
+        );
+        let read = ClusterSettings::agree(&store, Wanted::default()).await.unwrap();
+        assert_eq!(read.feature_gates, Gates::default());
     }
 
     #[tokio::test]
