@@ -8,6 +8,7 @@ mod connections;
 mod crud;
 mod discovery;
 mod forms;
+mod kinds;
 mod kubectl;
 mod logs;
 mod replicas;

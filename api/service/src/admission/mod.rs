@@ -19,15 +19,23 @@ mod finalizers;
 mod floor;
 mod nodes;
 mod ownership;
+mod protection;
 mod references;
+mod requests;
+mod secrets;
+mod services;
+mod sets;
 pub(crate) mod table;
+mod volumes;
 
+use horchestra_core::gates::Gates;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::metadata;
 use horchestra_core::object::Object;
 use horchestra_core::status::Status;
-use horchestra_store::{Columns, Guard, Snapshot};
+use horchestra_store::{Columns, Guard, Op, Snapshot};
 use serde_json::Value;
+use uuid::Uuid;
 
 pub(crate) use finalizers::{NODE_TEARDOWN, refuse_deletion_mark, set_hold as set_finalizer};
 pub(crate) use nodes::{
@@ -49,6 +57,7 @@ pub(crate) struct Attributes<'a> {
     pub old: Option<&'a Object>,
     pub old_columns: Option<&'a Columns>,
     pub view: &'a Snapshot,
+    pub gates: Gates,
 }
 
 impl Attributes<'_> {
@@ -85,16 +94,40 @@ pub(crate) struct Demand {
     pub refusal: Status,
 }
 
+/// A value that the write takes for its object, and the answer when another object has it.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub space: String,
+    pub value: String,
+    pub refusal: Status,
+}
+
 /// What plugins have to say besides yes.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub demands: Vec<Demand>,
     pub warnings: Vec<String>,
+    /// What is claimed and given back with the write, in this order.
+    pub ops: Vec<Op>,
+    /// What to say of those claims that fail.
+    pub claims: Vec<Claim>,
 }
 
 impl Verdict {
     fn demand(&mut self, guard: Guard, refusal: Status) {
         self.demands.push(Demand { guard, refusal });
+    }
+
+    /// Takes a value for the object `owner` alone.
+    fn claim(&mut self, space: &str, value: String, owner: Uuid, refusal: Status) {
+        let (space, shared) = (space.to_owned(), false);
+        self.ops.push(Op::Claim { space: space.clone(), value: value.clone(), owner, shared });
+        self.claims.push(Claim { space, value, refusal });
+    }
+
+    /// Gives back what `owner` holds of a space.
+    fn release(&mut self, space: &str, owner: Uuid) {
+        self.ops.push(Op::Release { space: space.to_owned(), owner });
     }
 
     fn warn(&mut self, text: impl Into<String>) {
@@ -149,6 +182,7 @@ impl Plugin {
                 object.0.insert("apiVersion".to_owned(), attributes.key.kind.api_version().into());
                 object.0.insert("kind".to_owned(), attributes.key.kind.name().into());
             }
+            Plugin::RequestPolicy => requests::stamp(attributes, object, verdict),
             Plugin::ChildOwnership => ownership::carry_over(attributes, object),
             Plugin::ClientFinalizers => finalizers::keep_system(attributes, object, verdict),
             Plugin::DoorOwned => door_owned(attributes, object),
@@ -156,15 +190,23 @@ impl Plugin {
             Plugin::PlacementStatus => placement_status(attributes, object),
             Plugin::NoRootFloor => floor::fill(attributes, object),
             Plugin::NodeAdmission => nodes::admit(attributes, object),
-            Plugin::NodePolicy
+            Plugin::SecretPolicy
+            | Plugin::NodePolicy
             | Plugin::NodeRestriction
             | Plugin::MetadataSyntax
             | Plugin::ObjectRules
+            | Plugin::SetExpansion
+            | Plugin::ServiceNames
+            | Plugin::ServiceAddress
             | Plugin::NamespaceExists
             | Plugin::NamespaceProtection
             | Plugin::NodeExists
+            | Plugin::VolumeProtection
+            | Plugin::VolumeExclusive
             | Plugin::SecretReferences
+            | Plugin::SecretProtection
             | Plugin::ServiceReference
+            | Plugin::ServiceProtection
             | Plugin::Capacity => {}
         }
         Ok(())
@@ -188,16 +230,25 @@ impl Plugin {
                 metadata_syntax(attributes, object, verdict);
                 Ok(())
             }
+            Plugin::SecretPolicy => secrets::check(attributes, object),
+            Plugin::RequestPolicy => requests::check(attributes, object),
             Plugin::ChildOwnership => ownership::check(attributes, object),
             Plugin::NoRootFloor => floor::check(attributes, object),
             Plugin::ObjectRules => object_rules(attributes, object),
+            Plugin::SetExpansion => sets::check(attributes, object, verdict),
+            Plugin::ServiceNames => services::check_names(attributes, object, verdict),
+            Plugin::ServiceAddress => services::check_address(attributes, object, verdict),
             Plugin::NodePolicy => nodes::check_labels(attributes, object),
             Plugin::NodeRestriction => nodes::restrict(attributes, object),
             Plugin::NamespaceExists => references::namespace_exists(attributes, verdict),
             Plugin::NamespaceProtection => references::namespace_empty(attributes, verdict),
             Plugin::NodeExists => references::node_exists(attributes, object, verdict),
+            Plugin::VolumeProtection => protection::volume_unused(attributes, verdict),
+            Plugin::VolumeExclusive => volumes::exclusive(attributes, object, verdict),
             Plugin::SecretReferences => references::secrets_exist(attributes, object, verdict),
+            Plugin::SecretProtection => protection::secret_unused(attributes, verdict),
             Plugin::ServiceReference => references::service_exists(attributes, object, verdict),
+            Plugin::ServiceProtection => protection::service_unused(attributes, verdict),
             Plugin::Capacity => capacity::check(attributes, object, columns, verdict),
         }
     }

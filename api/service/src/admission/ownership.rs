@@ -43,7 +43,8 @@ pub(super) fn carry_over(attributes: &Attributes<'_>, object: &mut Object) {
     }
 }
 
-fn restore(object: &mut Object, map: &str, key: &str, stored: Option<Value>) {
+/// Sets one label or annotation (or takes it away), whatever the object says.
+pub(super) fn restore(object: &mut Object, map: &str, key: &str, stored: Option<Value>) {
     let metadata = object.metadata_mut();
     match stored {
         Some(value) => {

@@ -61,6 +61,10 @@ pub(crate) enum Operation {
 pub(crate) enum Plugin {
     /// apiVersion and kind are those of the route.
     Stamping,
+    /// An immutable Secret stays, and gates decide what one may ask its store for.
+    SecretPolicy,
+    /// Who made a certificate request is the server's word; what it asks for stays.
+    RequestPolicy,
     /// What belongs to a set is the set controller's.
     ChildOwnership,
     /// Finalizers of the system, and the deletion mark, are not a client's to touch.
@@ -79,6 +83,12 @@ pub(crate) enum Plugin {
     MetadataSyntax,
     /// What the kind demands of one object alone, beyond its schema.
     ObjectRules,
+    /// A set can be expanded, and nothing that it makes runs as root.
+    SetExpansion,
+    /// No name of a Service in the catalog is a node's.
+    ServiceNames,
+    /// The address of a Service is one, and nobody else's.
+    ServiceAddress,
     /// Labels under the system's prefix are derived, never written.
     NodePolicy,
     /// A node's certificate is good for its own Node and little of that.
@@ -89,17 +99,27 @@ pub(crate) enum Plugin {
     NamespaceProtection,
     /// A placement names a node that exists.
     NodeExists,
+    /// A PersistentVolume that is mounted stays.
+    VolumeProtection,
+    /// A PersistentVolume has one user, unless it is shared.
+    VolumeExclusive,
     /// Required Secrets exist.
     SecretReferences,
+    /// A Secret that is referred to stays.
+    SecretProtection,
     /// The Service that is joined exists.
     ServiceReference,
+    /// A Service that has members stays.
+    ServiceProtection,
     /// A placement fits its node.
     Capacity,
 }
 
 impl Plugin {
-    pub(crate) const ALL: [Plugin; 18] = [
+    pub(crate) const ALL: [Plugin; 27] = [
         Plugin::Stamping,
+        Plugin::SecretPolicy,
+        Plugin::RequestPolicy,
         Plugin::ChildOwnership,
         Plugin::ClientFinalizers,
         Plugin::DoorOwned,
@@ -109,13 +129,20 @@ impl Plugin {
         Plugin::NodeAdmission,
         Plugin::MetadataSyntax,
         Plugin::ObjectRules,
+        Plugin::SetExpansion,
+        Plugin::ServiceNames,
+        Plugin::ServiceAddress,
         Plugin::NodePolicy,
         Plugin::NodeRestriction,
         Plugin::NamespaceExists,
         Plugin::NamespaceProtection,
         Plugin::NodeExists,
+        Plugin::VolumeProtection,
+        Plugin::VolumeExclusive,
         Plugin::SecretReferences,
+        Plugin::SecretProtection,
         Plugin::ServiceReference,
+        Plugin::ServiceProtection,
         Plugin::Capacity,
     ];
 
@@ -126,9 +153,11 @@ impl Plugin {
         }
         match self {
             Plugin::Stamping => true,
-            Plugin::DoorOwned | Plugin::NoRootFloor | Plugin::FinalizerHolds | Plugin::PlacementStatus => {
-                door == Door::Main
-            }
+            Plugin::RequestPolicy
+            | Plugin::DoorOwned
+            | Plugin::NoRootFloor
+            | Plugin::FinalizerHolds
+            | Plugin::PlacementStatus => door == Door::Main,
             Plugin::ChildOwnership | Plugin::ClientFinalizers => door == Door::Main && caller.identified(),
             Plugin::NodeAdmission => {
                 door == Door::Main && matches!(caller, CallerClass::Client | CallerClass::NodeIdentity)
@@ -149,14 +178,23 @@ impl Plugin {
             | Plugin::NodeAdmission => false,
             Plugin::ChildOwnership | Plugin::MetadataSyntax => written && caller.identified(),
             Plugin::NoRootFloor => operation != Operation::Delete,
-            Plugin::ObjectRules
+            Plugin::SecretPolicy
+            | Plugin::RequestPolicy
+            | Plugin::ObjectRules
+            | Plugin::SetExpansion
+            | Plugin::ServiceNames
+            | Plugin::ServiceAddress
             | Plugin::NodePolicy
             | Plugin::NodeExists
+            | Plugin::VolumeExclusive
             | Plugin::SecretReferences
             | Plugin::ServiceReference
             | Plugin::Capacity => written,
             Plugin::NamespaceExists => door == Door::Main && operation == Operation::Create,
-            Plugin::NamespaceProtection => operation == Operation::Delete,
+            Plugin::NamespaceProtection
+            | Plugin::VolumeProtection
+            | Plugin::SecretProtection
+            | Plugin::ServiceProtection => operation == Operation::Delete,
             Plugin::NodeRestriction => caller == CallerClass::NodeIdentity,
         }
     }
@@ -181,6 +219,8 @@ mod tests {
         let all = [Client, NodeIdentity, Loop, Gateway];
         let expected: &[(Plugin, &[CallerClass], &str, &str)] = &[
             (Plugin::Stamping, &all, "cus", ""),
+            (Plugin::SecretPolicy, &all, "", "cu"),
+            (Plugin::RequestPolicy, &all, "cu", "cu"),
             (Plugin::ChildOwnership, &[Client, NodeIdentity], "cu", "cu"),
             (Plugin::ClientFinalizers, &[Client, NodeIdentity], "cu", ""),
             (Plugin::DoorOwned, &all, "cu", ""),
@@ -190,13 +230,20 @@ mod tests {
             (Plugin::NodeAdmission, &[Client, NodeIdentity], "cu", ""),
             (Plugin::MetadataSyntax, &[Client, NodeIdentity], "", "cu"),
             (Plugin::ObjectRules, &all, "", "cu"),
+            (Plugin::SetExpansion, &all, "", "cu"),
+            (Plugin::ServiceNames, &all, "", "cu"),
+            (Plugin::ServiceAddress, &all, "", "cu"),
             (Plugin::NodePolicy, &all, "", "cu"),
             (Plugin::NodeRestriction, &[NodeIdentity], "", "cuds"),
             (Plugin::NamespaceExists, &all, "", "c"),
             (Plugin::NamespaceProtection, &all, "", "d"),
             (Plugin::NodeExists, &all, "", "cu"),
+            (Plugin::VolumeProtection, &all, "", "d"),
+            (Plugin::VolumeExclusive, &all, "", "cu"),
             (Plugin::SecretReferences, &all, "", "cu"),
+            (Plugin::SecretProtection, &all, "", "d"),
             (Plugin::ServiceReference, &all, "", "cu"),
+            (Plugin::ServiceProtection, &all, "", "d"),
             (Plugin::Capacity, &all, "", "cu"),
         ];
         assert_eq!(expected.len(), Plugin::ALL.len(), "every plugin is written down");

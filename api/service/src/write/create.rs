@@ -67,6 +67,7 @@ fn plan(
         old: None,
         old_columns: None,
         view: attempt.view,
+        gates: service.config().gates,
     };
     admission::mutate(&attributes, &mut object, &mut verdict)?;
     let columns = columns(spec, &object);

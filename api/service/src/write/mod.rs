@@ -117,7 +117,7 @@ impl Service {
                 Ok(plan) => plan,
             };
             let Plan { change, verdict } = plan;
-            let warnings = verdict.warnings;
+            let Verdict { demands, warnings, ops: mut further, claims } = verdict;
             if dry_run {
                 return Ok(preview(change, warnings));
             }
@@ -134,12 +134,18 @@ impl Service {
             };
             let mut guards: Vec<Guard> = context.caller.fence().into_iter().collect();
             let fences = guards.len();
-            let mut refusals = Vec::with_capacity(verdict.demands.len());
-            for demand in verdict.demands {
+            let mut refusals = Vec::with_capacity(demands.len());
+            for demand in demands {
                 guards.push(demand.guard);
                 refusals.push(demand.refusal);
             }
-            let item = Item { ops: vec![op], guards, who: context.attribution(verb) };
+            if matches!(stored, Stored::Erased(_)) {
+                // What it held goes with the object.
+                further.clear();
+            }
+            let mut ops = vec![op];
+            ops.append(&mut further);
+            let item = Item { ops, guards, who: context.attribution(verb) };
             match store.commit(item).await {
                 Ok(committed) => {
                     let revision = committed.revisions.first().copied().unwrap_or_default();
@@ -148,6 +154,14 @@ impl Service {
                 }
                 Err(CommitError::Refused(Refusal::Guard { index, .. })) if index < fences => {
                     return Err(Status::conflict(key.kind, &key.name, "the writer's term has ended"));
+                }
+                // Claims are judged after everything else of the item: this one is taken, right now.
+                Err(CommitError::Refused(Refusal::ClaimTaken { space, value })) => {
+                    let known = claims.into_iter().find(|it| it.space == space && it.value == value);
+                    let taken = Refusal::ClaimTaken { space, value };
+                    return Err(
+                        known.map_or_else(|| errors::commit_status(key, &taken.into()), |it| it.refusal)
+                    );
                 }
                 Err(CommitError::Refused(refusal)) => {
                     last_refusal = match &refusal {

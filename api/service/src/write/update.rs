@@ -82,6 +82,7 @@ impl Service {
             old: Some(&stored),
             old_columns: Some(&old.columns),
             view: attempt.view,
+            gates: self.config().gates,
         };
         let Replacement { mut document, revision, exact } = replacement;
         let exact = match part {

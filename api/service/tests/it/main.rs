@@ -2,15 +2,22 @@
 
 mod admission;
 mod away;
+mod contests;
 mod create;
 mod delete;
 mod doors;
+mod examples;
 mod list;
 mod nodes;
 mod patch;
 mod property;
 mod races;
+mod requests;
+mod secrets;
+mod services;
+mod sets;
 mod status;
 mod support;
 mod update;
+mod volumes;
 mod watch;

@@ -28,8 +28,13 @@ pub struct World {
 impl World {
     /// An empty database but for the Namespaces `default` and `other`.
     pub async fn new() -> World {
+        World::with(ServiceConfig::default()).await
+    }
+
+    /// As [`World::new`], with a configuration.
+    pub async fn with(config: ServiceConfig) -> World {
         let database = MemoryDatabase::new();
-        let world = World { service: replica(&database).await, database };
+        let world = World { service: configured(database.connect(), config).await, database };
         world.create(json!({"kind": "Namespace", "metadata": {"name": "default"}})).await.unwrap();
         world.create(json!({"kind": "Namespace", "metadata": {"name": "other"}})).await.unwrap();
         world
@@ -137,9 +142,13 @@ async fn replica(database: &MemoryDatabase) -> Service {
 
 /// A service over a connection that a test can meddle with.
 pub async fn served(backend: Arc<MemoryBackend>) -> Service {
+    configured(backend, ServiceConfig::default()).await
+}
+
+async fn configured(backend: Arc<MemoryBackend>, config: ServiceConfig) -> Service {
     let store = Store::open(backend, StoreOptions::default());
     tokio::time::timeout(DEADLINE, store.ready()).await.expect("the store gets ready");
-    Service::new(store, ServiceConfig::default())
+    Service::new(store, config)
 }
 
 fn node_context(node: &str, grant: SessionGrant, gateway: Uuid) -> RequestContext {

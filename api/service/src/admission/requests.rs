@@ -1,0 +1,74 @@
+//! CertificateSigningRequests: who made one is the server's word, and what it asks for stays as it is.
+
+use horchestra_auth::pki::CertificateRequest;
+use horchestra_core::kind::Kind;
+use horchestra_core::kinds::certificate_signing_request::{
+    PHASE_PENDING, REQUESTER_ANNOTATION, REQUESTER_GROUPS_ANNOTATION,
+};
+use horchestra_core::object::Object;
+use horchestra_core::status::{Cause, Status};
+use horchestra_core::values::decode_base64;
+use serde_json::{Value, json};
+
+use super::ownership::restore;
+use super::{Attributes, Denial, Operation, Verdict};
+use crate::caller::Caller;
+
+/// A new request carries the name and the groups of its caller and is undecided. A changed one keeps what it
+/// was given.
+pub(super) fn stamp(attributes: &Attributes<'_>, object: &mut Object, verdict: &mut Verdict) {
+    if attributes.key.kind != Kind::CertificateSigningRequest {
+        return;
+    }
+    if let Some(old) = attributes.old {
+        for annotation in [REQUESTER_ANNOTATION, REQUESTER_GROUPS_ANNOTATION] {
+            let stored = old.at(&["metadata", "annotations", annotation]).cloned();
+            restore(object, "annotations", annotation, stored);
+        }
+        return;
+    }
+    if let Caller::Http(identity) = attributes.caller {
+        restore(object, "annotations", REQUESTER_ANNOTATION, Some(Value::from(identity.name.as_str())));
+        // A comma would make two groups of one for whoever splits the list.
+        let (plain, odd): (Vec<&str>, Vec<&str>) =
+            identity.groups.iter().map(String::as_str).partition(|group| !group.contains(','));
+        for group in odd {
+            verdict.warn(format!("the group {group:?} of the requester is not recorded: it has a comma"));
+        }
+        let groups = Value::from(plain.join(","));
+        restore(object, "annotations", REQUESTER_GROUPS_ANNOTATION, Some(groups));
+    }
+    object.0.insert("status".to_owned(), json!({"phase": PHASE_PENDING}));
+}
+
+pub(super) fn check(attributes: &Attributes<'_>, object: &Object) -> Result<(), Denial> {
+    let key = attributes.key;
+    if key.kind != Kind::CertificateSigningRequest {
+        return Ok(());
+    }
+    let request = |object: &Object| decode_base64(object.str_at(&["spec", "request"]));
+    match (attributes.operation, attributes.old) {
+        (Operation::Create, _) => {
+            let pem = request(object).unwrap_or_default();
+            CertificateRequest::from_pem(&pem).map(|_| ()).map_err(|error| {
+                let cause = Cause::invalid("spec.request", "null", error);
+                Denial::Status(Status::invalid(key.kind, &key.name, vec![cause]))
+            })
+        }
+        (Operation::Update, Some(old)) => {
+            let node = |object: &Object| object.str_at(&["spec", "nodeName"]).to_owned();
+            if request(old) != request(object) {
+                return Err(immutable("spec.request"));
+            }
+            if node(old) != node(object) {
+                return Err(immutable("spec.nodeName"));
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn immutable(field: &str) -> Denial {
+    Denial::Forbidden(format!("{field} cannot be changed; create another request instead"))
+}

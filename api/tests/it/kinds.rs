@@ -1,0 +1,133 @@
+//! Every kind that is registered is served in every way, by code that knows none of them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use horchestra_core::registry;
+use http::Method;
+use serde_json::Value;
+
+use crate::stack::Stack;
+
+const YAML: (&str, &str) = ("content-type", "application/yaml");
+const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+
+/// In an order in which what is needed comes first.
+const MANIFESTS: [&str; 14] = [
+    "namespace",
+    "node",
+    "service",
+    "secret-store",
+    "secret",
+    "vault-secret",
+    "persistent-volume",
+    "application",
+    "application-set",
+    "role",
+    "role-binding",
+    "cluster-role",
+    "cluster-role-binding",
+    "certificate-signing-request",
+];
+
+fn manifest(name: &str) -> String {
+    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "local", "examples", "kinds"].iter().collect();
+    fs::read_to_string(folder.join(format!("{name}.yaml"))).unwrap()
+}
+
+/// The value of a top-level or metadata member of a manifest, which all stand alone on their lines.
+fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(": "))
+}
+
+#[tokio::test]
+async fn each_kind_is_created_read_listed_shown_and_deleted() {
+    let stack = Stack::start().await;
+    let client = stack.master();
+    let mut objects = Vec::new();
+    for name in MANIFESTS {
+        let text = manifest(name);
+        let kind = member(&text, "kind").unwrap();
+        let spec = registry::served().iter().find(|spec| spec.kind.name() == kind).unwrap();
+        let base = format!("/apis/{}", spec.kind.api_version());
+        let place = match member(&text, "namespace") {
+            Some(namespace) if spec.namespaced() => format!("/namespaces/{namespace}"),
+            _ => String::new(),
+        };
+        let collection = format!("{base}{place}/{}", spec.plural());
+        let created = client.send(Method::POST, &collection, &[YAML], Bytes::from(text.clone())).await;
+        assert_eq!(created.status, 201, "{name}: {created:?}");
+        let created = created.json();
+        assert_eq!(
+            (&created["apiVersion"], &created["kind"]),
+            (&Value::from(spec.kind.api_version()), &Value::from(kind))
+        );
+
+        let item = format!("{collection}/{}", created["metadata"]["name"].as_str().unwrap());
+        assert_eq!(client.get(&item).await.json(), created, "{name}");
+        let list = client.get(&collection).await.json();
+        assert_eq!(list["kind"], spec.list_kind);
+        assert!(
+            list["items"].as_array().unwrap().iter().any(|it| it["metadata"] == created["metadata"]),
+            "{name}"
+        );
+        let table = client.send(Method::GET, &item, &[TABLE], Bytes::new()).await.json();
+        assert_eq!(table["rows"][0]["cells"][0], created["metadata"]["name"], "{name}: {table}");
+        for selectable in spec.selectable {
+            let chosen =
+                client.get(&format!("{collection}?fieldSelector={}%21%3Dnosuch", selectable.field)).await;
+            assert!(!chosen.json()["items"].as_array().unwrap().is_empty(), "{name}: {chosen:?}");
+        }
+        if spec.has_status() {
+            assert_eq!(client.get(&format!("{item}/status")).await.json(), created, "{name}");
+            let written = client.put(&format!("{item}/status"), &created).await.status;
+            assert_eq!(written, if spec.kind.takes_status_writes() { 200 } else { 405 }, "{name}");
+        }
+        objects.push(item);
+    }
+    for item in objects.iter().rev() {
+        let deleted = client.delete(item).await;
+        // The set is held until its children are gone; with it the namespace stays.
+        if item.ends_with("/namespaces/shop") {
+            assert_eq!(deleted.status, 403, "{deleted:?}");
+            assert!(deleted.message().contains("applicationset search"), "{deleted:?}");
+            continue;
+        }
+        assert_eq!(deleted.status, 200, "{item}: {deleted:?}");
+        if item.contains("/applicationsets/") {
+            assert!(client.get(item).await.json()["metadata"]["deletionTimestamp"].is_string());
+            let mut free = client.get(item).await.json();
+            free["metadata"]["finalizers"] = Value::Null;
+            let kept = client.put(item, &free).await.json();
+            assert_eq!(kept["metadata"]["finalizers"][0], "horchestra.io/child-teardown");
+            continue;
+        }
+        assert_eq!(client.get(item).await.status, 404, "{item}");
+    }
+}
+
+#[tokio::test]
+async fn a_kind_is_listed_under_its_own_plural_and_group_only() {
+    let stack = Stack::with_namespaces().await;
+    let client = stack.master();
+    for (path, status) in [
+        ("/apis/horchestra.io/v1/namespaces/default/persistentvolumes", 200),
+        ("/apis/rbac.horchestra.io/v1/namespaces/default/rolebindings", 200),
+        ("/apis/rbac.horchestra.io/v1/clusterroles", 200),
+        ("/apis/horchestra.io/v1/roles", 404),
+        ("/apis/rbac.horchestra.io/v1/applications", 404),
+        ("/apis/horchestra.io/v1/secretstores", 404),
+        ("/apis/secrets.horchestra.io/v1/secrets", 404),
+        ("/apis/certificates.horchestra.io/v1/namespaces/default/certificatesigningrequests", 404),
+        ("/apis/bogus.io/v1/namespaces/default/secrets", 404),
+    ] {
+        assert_eq!(client.get(path).await.status, status, "{path}");
+    }
+    let role = serde_json::json!({"metadata": {"name": "r"}, "spec": {"rules": []}});
+    let roles = "/apis/rbac.horchestra.io/v1/namespaces/default/roles";
+    assert_eq!(client.post(roles, &role).await.status, 201);
+    let applications = client.get("/apis/horchestra.io/v1/namespaces/default/applications").await.json();
+    assert!(applications["items"].as_array().unwrap().is_empty());
+    assert_eq!(client.get(roles).await.json()["items"].as_array().unwrap().len(), 1);
+}
