@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering;
 use horchestra_core::kind::{Key, Kind};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
+use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::lanes::CALL_LIMIT;
 use super::{PostgresBackend, encode, errors, segments, statements};
 use crate::backend::{BackendError, Done, Fingerprint};
 use crate::types::{Class, Committed, Draft, Guard, Item, Op, Refusal, Revision};
@@ -328,8 +330,10 @@ impl PostgresBackend {
             .bind(c.edge_kind)
             .bind(c.edge_ns)
             .bind(c.edge_name);
-        let mut connection = self.writer.acquire().await.map_err(|_| sqlx::Error::PoolTimedOut)?;
-        self.observed(statements::COMMIT_ONE, query.fetch_one(&mut *connection)).await
+        let mut lane = self.writer.lane().await.map_err(|_| sqlx::Error::PoolTimedOut)?;
+        let call = self.observed(statements::COMMIT_ONE, query.fetch_one(&mut *lane));
+        let outcome = timeout(CALL_LIMIT, call).await;
+        lane.end(outcome)
     }
 
     async fn send_batch(&self, batch: &[Item], nonce: Uuid) -> Result<PgRow, sqlx::Error> {
@@ -374,8 +378,10 @@ impl PostgresBackend {
             .bind(c.edge_kind)
             .bind(c.edge_ns)
             .bind(c.edge_name);
-        let mut connection = self.writer.acquire().await.map_err(|_| sqlx::Error::PoolTimedOut)?;
-        self.observed(statements::COMMIT, query.fetch_one(&mut *connection)).await
+        let mut lane = self.writer.lane().await.map_err(|_| sqlx::Error::PoolTimedOut)?;
+        let call = self.observed(statements::COMMIT, query.fetch_one(&mut *lane));
+        let outcome = timeout(CALL_LIMIT, call).await;
+        lane.end(outcome)
     }
 
     pub(super) async fn settle_nonce(
@@ -399,14 +405,17 @@ impl PostgresBackend {
         if self.partitioned.compare_exchange(made, i64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
-        let pool = self.general.clone();
+        let lanes = self.general.clone();
         let partitioned = std::sync::Arc::clone(&self.partitioned);
         self.tasks.spawn(async move {
-            let made_to = sqlx::query_scalar::<_, i64>(statements::ENSURE_PARTITIONS.sql)
-                .bind(newest)
-                .bind(SPANS_AHEAD)
-                .fetch_one(&pool)
-                .await;
+            let make = async || {
+                let mut lane = lanes.lane().await?;
+                let query = sqlx::query_scalar::<_, i64>(statements::ENSURE_PARTITIONS.sql);
+                let call = query.bind(newest).bind(SPANS_AHEAD).fetch_one(&mut *lane);
+                let outcome = timeout(CALL_LIMIT, call).await;
+                lane.end(outcome)
+            };
+            let made_to = make().await;
             if let Err(error) = &made_to {
                 tracing::warn!(%error, "could not make partitions of the change log ahead");
             }

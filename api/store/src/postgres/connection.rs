@@ -2,7 +2,9 @@
 
 use sqlx::postgres::{PgArguments, PgQueryResult, PgRow, Postgres};
 use sqlx::query::Query;
+use tokio::time::timeout;
 
+use super::lanes::CALL_LIMIT;
 use super::statements::Statement;
 use super::{PostgresBackend, errors};
 use crate::backend::BackendError;
@@ -15,8 +17,9 @@ impl PostgresBackend {
         statement: Statement,
         query: Bound<'_>,
     ) -> Result<Vec<PgRow>, BackendError> {
-        let mut connection = self.general.acquire().await.map_err(errors::of_connect)?;
-        self.observed(statement, query.fetch_all(&mut *connection)).await.map_err(errors::of_read)
+        let mut lane = self.general.lane().await.map_err(errors::of_connect)?;
+        let outcome = timeout(CALL_LIMIT, self.observed(statement, query.fetch_all(&mut *lane))).await;
+        lane.end(outcome).map_err(errors::of_read)
     }
 
     /// Runs a statement that changes something.
@@ -25,8 +28,9 @@ impl PostgresBackend {
         statement: Statement,
         query: Bound<'_>,
     ) -> Result<PgQueryResult, BackendError> {
-        let mut connection = self.general.acquire().await.map_err(errors::of_connect)?;
-        self.observed(statement, query.execute(&mut *connection)).await.map_err(errors::of_change)
+        let mut lane = self.general.lane().await.map_err(errors::of_connect)?;
+        let outcome = timeout(CALL_LIMIT, self.observed(statement, query.execute(&mut *lane))).await;
+        lane.end(outcome).map_err(errors::of_change)
     }
 
     /// As [`PostgresBackend::change`], for the rows that come back.
@@ -35,8 +39,9 @@ impl PostgresBackend {
         statement: Statement,
         query: Bound<'_>,
     ) -> Result<Vec<PgRow>, BackendError> {
-        let mut connection = self.general.acquire().await.map_err(errors::of_connect)?;
-        self.observed(statement, query.fetch_all(&mut *connection)).await.map_err(errors::of_change)
+        let mut lane = self.general.lane().await.map_err(errors::of_connect)?;
+        let outcome = timeout(CALL_LIMIT, self.observed(statement, query.fetch_all(&mut *lane))).await;
+        lane.end(outcome).map_err(errors::of_change)
     }
 
     /// As [`PostgresBackend::change`], for the one row that comes back.
@@ -45,7 +50,8 @@ impl PostgresBackend {
         statement: Statement,
         query: Bound<'_>,
     ) -> Result<PgRow, BackendError> {
-        let mut connection = self.general.acquire().await.map_err(errors::of_connect)?;
-        self.observed(statement, query.fetch_one(&mut *connection)).await.map_err(errors::of_change)
+        let mut lane = self.general.lane().await.map_err(errors::of_connect)?;
+        let outcome = timeout(CALL_LIMIT, self.observed(statement, query.fetch_one(&mut *lane))).await;
+        lane.end(outcome).map_err(errors::of_change)
     }
 }

@@ -6,11 +6,17 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::lanes::CALL_LIMIT;
+use super::statements;
 use crate::backend::Hint;
 
 const CHANNEL: &str = "horchestra";
+/// How long nothing may be heard before the connection is asked whether it lives: it sends nothing of its
+/// own, so it would never find out that the server vanished.
+const QUIET_LIMIT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -62,11 +68,22 @@ async fn listen_once(connect: &PgConnectOptions, hint: &watch::Sender<Hint>) -> 
         hint.connected = true;
         hint.connections += 1;
     });
-    // `None` is a lost connection. What was missed meanwhile is read by those who see `connections` grow.
-    while let Ok(Some(notification)) = listener.try_recv().await {
-        if let Ok(latest) = notification.payload().parse() {
-            hint.send_modify(|hint| hint.latest = latest);
+    loop {
+        match timeout(QUIET_LIMIT, listener.try_recv()).await {
+            Ok(Ok(Some(notification))) => {
+                if let Ok(latest) = notification.payload().parse() {
+                    hint.send_modify(|hint| hint.latest = latest);
+                }
+            }
+            // A lost connection. What was missed meanwhile is read by those who see `connections` grow.
+            Ok(Ok(None) | Err(_)) => return true,
+            Err(_) => {
+                let asked = sqlx::query(statements::ALIVE.sql).execute(&mut listener);
+                if !matches!(timeout(CALL_LIMIT, asked).await, Ok(Ok(_))) {
+                    tracing::debug!("the connection that listens for changes is dead");
+                    return true;
+                }
+            }
         }
     }
-    true
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use horchestra_core::kind::{Key, Kind};
 use sqlx::Row;
+use tokio::time::timeout;
 
+use super::lanes::LOAD_LIMIT;
 use super::{PostgresBackend, errors, rows, statements};
 use crate::backend::{BackendError, Changes, Head, HistoryOf, HistoryRow, Loaded, Undone};
 use crate::types::Revision;
@@ -51,13 +53,11 @@ impl PostgresBackend {
 
     pub(super) async fn load_kinds(&self, kinds: &[Kind]) -> Result<Loaded, BackendError> {
         let numbers: Vec<i16> = kinds.iter().map(|kind| kind.number()).collect();
-        let mut connection = self.general.acquire().await.map_err(errors::of_connect)?;
+        let mut lane = self.general.lane().await.map_err(errors::of_connect)?;
         let load = async {
-            let mut tx = sqlx::Connection::begin_with(
-                &mut *connection,
-                "begin isolation level repeatable read read only",
-            )
-            .await?;
+            let mut tx =
+                sqlx::Connection::begin_with(&mut *lane, "begin isolation level repeatable read read only")
+                    .await?;
             sqlx::query(LOAD_TIMEOUT).execute(&mut *tx).await?;
             let head = rows::head(&sqlx::query(statements::HEAD.sql).fetch_one(&mut *tx).await?)?;
             let anchor = sqlx::query(statements::ANCHOR.sql)
@@ -75,7 +75,8 @@ impl PostgresBackend {
             tx.commit().await?;
             Ok(Loaded { head, anchor, entries })
         };
-        self.observed(statements::LOAD, load).await.map_err(errors::of_read)
+        let outcome = timeout(LOAD_LIMIT, self.observed(statements::LOAD, load)).await;
+        lane.end(outcome).map_err(errors::of_read)
     }
 
     pub(super) async fn undo_changes(

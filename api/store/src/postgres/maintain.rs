@@ -8,7 +8,9 @@
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Row};
+use tokio::time::timeout;
 
+use super::lanes::CALL_LIMIT;
 use super::{PostgresBackend, errors, statements};
 use crate::backend::{BackendError, Retention};
 use crate::types::Revision;
@@ -169,8 +171,9 @@ impl PostgresBackend {
     /// Runs a change of the schema, outside of any transaction block. Its text is made of numbers and
     /// constants only.
     async fn alter(&self, sql: String) -> Result<(), BackendError> {
-        let mut connection = self.general.acquire().await.map_err(errors::of_connect)?;
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *connection).await.map_err(errors::of_change)?;
+        let mut lane = self.general.lane().await.map_err(errors::of_connect)?;
+        let outcome = timeout(CALL_LIMIT, sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *lane)).await;
+        lane.end(outcome).map_err(errors::of_change)?;
         Ok(())
     }
 }

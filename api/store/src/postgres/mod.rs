@@ -35,6 +35,7 @@ mod commit;
 mod connection;
 mod encode;
 mod errors;
+mod lanes;
 mod listen;
 mod log;
 mod maintain;
@@ -54,7 +55,7 @@ use futures::FutureExt;
 use horchestra_core::kind::Kind;
 use parking_lot::Mutex;
 use sqlx::Row;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::postgres::PgConnectOptions;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -68,6 +69,7 @@ use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant
 use crate::types::{Committed, Item, Revision};
 
 pub use errors::MigrateError;
+use lanes::Lanes;
 pub use migrate::{fingerprint, migrate, migrate_schema};
 use statements::Statement;
 
@@ -90,14 +92,11 @@ impl Default for Options {
     }
 }
 
-/// How long a call waits for a connection before the database counts as unavailable.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
-
 /// A process's access to the database. See the module's essay.
 pub struct PostgresBackend {
     /// Commits and what belongs to them.
-    writer: PgPool,
-    general: PgPool,
+    writer: Lanes,
+    general: Lanes,
     observer: Option<Observer>,
     hint: Arc<watch::Sender<Hint>>,
     /// Newest revision seen by a commit of this process.
@@ -117,26 +116,9 @@ impl PostgresBackend {
         let connect: PgConnectOptions =
             url.parse().map_err(|error: sqlx::Error| BackendError::Rejected(error.to_string()))?;
         let connect = connect.application_name(&options.application).statement_cache_capacity(200);
-        let pool = |size: u32| {
-            PgPoolOptions::new()
-                .max_connections(size)
-                .acquire_timeout(ACQUIRE_TIMEOUT)
-                // A dead connection shows at its first use; asking beforehand costs a round trip each time.
-                .test_before_acquire(false)
-                .max_lifetime(None)
-                .idle_timeout(None)
-                .after_connect(|connection, _| {
-                    async move {
-                        sqlx::query(statements::SESSION).execute(connection).await?;
-                        Ok(())
-                    }
-                    .boxed()
-                })
-                .connect_lazy_with(connect.clone())
-        };
         let backend = Arc::new(PostgresBackend {
-            writer: pool(2),
-            general: pool(options.connections.max(2)),
+            writer: Lanes::new(connect.clone(), 2),
+            general: Lanes::new(connect.clone(), options.connections.max(2)),
             observer: options.observer,
             hint: Arc::new(watch::Sender::new(Hint::default())),
             newest: AtomicI64::new(0),

@@ -187,6 +187,8 @@ pub const CLAIMS: Statement = keyed(
     "select space, value, owner, shared from horchestra.claims where space = $1 order by value, owner",
 );
 
+/// What an idle connection is asked.
+pub const ALIVE: Statement = keyed("alive", "select 1");
 pub const SETTINGS: Statement = keyed("settings", "select version, body from horchestra.settings");
 pub const SETTINGS_FIRST: Statement = keyed(
     "settings_first",
@@ -319,6 +321,7 @@ pub const TRIM_NONCES: Statement = whole(
 
 /// The whole catalogue.
 pub const ALL: &[Statement] = &[
+    ALIVE,
     COMMIT,
     COMMIT_ONE,
     SETTLE,

@@ -8,3 +8,4 @@ mod memory;
 mod postgres;
 mod recovery;
 mod simulation;
+mod vanished;

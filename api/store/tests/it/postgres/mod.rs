@@ -1,6 +1,6 @@
 //! What only PostgreSQL has to show: schema, plans, partitions, and that it does as the oracle does.
 
-mod database;
+pub mod database;
 mod oracle;
 mod races;
 mod schema;

@@ -1,0 +1,152 @@
+//! The connections of a process, kept between calls.
+//!
+//! A connection goes back to its lanes only when its call has ended with an answer. One that was left in the
+//! middle, since its caller went away or waited for too long, is closed: what would come next on it is the
+//! answer to somebody else's question. Every call is bounded, a little above what the server itself allows a
+//! statement, so a server that vanished without a word (its host lost power, a firewall forgot the
+//! connection) costs each connection one call, not the minutes that TCP takes to give up. When one turns out
+//! dead, those that lie idle are closed too: they went the same way.
+//!
+//! Refused: the driver's own pool. It asks every connection that comes back whether it lives, for as long as
+//! that takes. This costs a round trip per commit, and a vanished host takes the pool with it.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use deadpool::managed::{self, Metrics, Object, PoolError, QueueMode, RecycleResult};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Connection};
+use tokio::time::error::Elapsed;
+
+use super::statements;
+
+/// How long a call waits for a connection, and for one to be made, before the database counts as away.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// How long a call may take: what the server allows a statement, and a little for the way.
+pub(super) const CALL_LIMIT: Duration = Duration::from_secs(7);
+/// The same for loading whole kinds.
+pub(super) const LOAD_LIMIT: Duration = Duration::from_secs(65);
+
+struct Connector(PgConnectOptions);
+
+impl managed::Manager for Connector {
+    type Type = PgConnection;
+    type Error = sqlx::Error;
+
+    async fn create(&self) -> Result<PgConnection, sqlx::Error> {
+        let mut connection = self.0.connect().await?;
+        sqlx::query(statements::SESSION).execute(&mut connection).await?;
+        Ok(connection)
+    }
+
+    async fn recycle(&self, _: &mut PgConnection, _: &Metrics) -> RecycleResult<sqlx::Error> {
+        // Only what ended well came back.
+        Ok(())
+    }
+}
+
+/// A bounded number of connections.
+#[derive(Clone)]
+pub(super) struct Lanes(managed::Pool<Connector>);
+
+impl Lanes {
+    /// `size` connections at most, made when they are needed.
+    pub(super) fn new(connect: PgConnectOptions, size: u32) -> Lanes {
+        let pool = managed::Pool::builder(Connector(connect))
+            .max_size(size as usize)
+            // The one used last has its statements and their plans in the server's caches.
+            .queue_mode(QueueMode::Lifo)
+            .wait_timeout(Some(CONNECT_LIMIT))
+            .create_timeout(Some(CONNECT_LIMIT))
+            .runtime(deadpool::Runtime::Tokio1)
+            .build()
+            .expect("a pool with time limits is given its runtime");
+        Lanes(pool)
+    }
+
+    /// A connection for one call.
+    pub(super) async fn lane(&self) -> Result<Lane, sqlx::Error> {
+        match self.0.get().await {
+            Ok(connection) => Ok(Lane { connection: Some(connection), lanes: self.clone() }),
+            Err(PoolError::Backend(error)) => Err(error),
+            Err(PoolError::Closed) => Err(sqlx::Error::PoolClosed),
+            Err(PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_)) => {
+                Err(sqlx::Error::PoolTimedOut)
+            }
+        }
+    }
+
+    /// Closes what lies idle and lets no call begin any more; what is in use is closed when its call ends.
+    pub(super) async fn close(&self) {
+        let idle = self.0.retain(|_, _| false).removed;
+        self.0.close();
+        for connection in idle {
+            // A farewell, so that the server does not log a lost client; it may well be gone itself.
+            let _ = tokio::time::timeout(CONNECT_LIMIT, connection.close()).await;
+        }
+    }
+}
+
+/// A connection during one call. Dropped without [`Lane::end`] it is closed.
+pub(super) struct Lane {
+    connection: Option<Object<Connector>>,
+    lanes: Lanes,
+}
+
+impl Lane {
+    /// Ends the call: gives the connection back if it is still good, and says what came of the call.
+    pub(super) fn end<T>(
+        mut self,
+        outcome: Result<Result<T, sqlx::Error>, Elapsed>,
+    ) -> Result<T, sqlx::Error> {
+        let outcome = outcome.unwrap_or_else(|_| Err(no_answer()));
+        if outcome.as_ref().err().is_none_or(answered) {
+            drop(self.connection.take());
+        } else {
+            self.lanes.0.retain(|_, _| false);
+        }
+        outcome
+    }
+}
+
+/// Whether the server gave this error as an answer and goes on listening.
+fn answered(error: &sqlx::Error) -> bool {
+    match error {
+        // 57P: the server is ending the session.
+        sqlx::Error::Database(error) => !error.code().is_some_and(|code| code.starts_with("57P")),
+        sqlx::Error::RowNotFound
+        | sqlx::Error::ColumnNotFound(_)
+        | sqlx::Error::ColumnIndexOutOfBounds { .. }
+        | sqlx::Error::ColumnDecode { .. }
+        | sqlx::Error::Decode(_)
+        | sqlx::Error::Encode(_) => true,
+        _ => false,
+    }
+}
+
+fn no_answer() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer"))
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // Taken out of its lanes; the socket closes with it.
+            drop(Object::take(connection));
+        }
+    }
+}
+
+impl Deref for Lane {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.connection.as_ref().expect("a lane has its connection until it ends")
+    }
+}
+
+impl DerefMut for Lane {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.connection.as_mut().expect("a lane has its connection until it ends")
+    }
+}
