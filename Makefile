@@ -55,9 +55,6 @@ lint: ## Formatting, clippy, documentation, licences and advisories
 		$(CARGO) deny check; \
 	fi
 
-bench: ## Measure beside physical limits; the report goes to target/bench
-	$(CARGO) build --locked --release --bin horchestra-local
-	$(TARGET)/release/horchestra-local bench
-
-
-
+bench: ## Measure beside physical limits; the report goes to target/bench (BENCH='--quick --only writes': parts)
+	$(CARGO) build --locked --release $(BINARIES)
+	$(TARGET)/release/horchestra-local bench $(BENCH)

@@ -1,4 +1,4 @@
-//! A small HTTPS client for the stack's own API, with the administrator's certificate.
+//! A small HTTPS client for an API of ours.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper::{Method, Request, StatusCode};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::SendRequest;
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-/// One request, one connection: this client is for a handful of calls.
+/// Where to call, and as whom.
 #[derive(Clone)]
 pub struct Client {
     address: SocketAddr,
@@ -39,40 +41,26 @@ impl Client {
         Ok(Client { address, connector: TlsConnector::from(Arc::new(config)) })
     }
 
-    /// The answer's code and JSON (`Null` when it is not JSON).
+    /// A connection for many calls, one after the other.
+    pub async fn open(&self) -> Result<Connection> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        let server = ServerName::IpAddress(self.address.ip().into());
+        let tls = self.connector.connect(server, stream).await?;
+        let (sender, driver) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(driver);
+        Ok(Connection { sender, host: self.address.to_string(), tasks })
+    }
+
+    /// One call on a connection of its own.
     pub async fn call(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
     ) -> Result<(StatusCode, Value)> {
-        let stream = TcpStream::connect(self.address).await?;
-        let server = ServerName::IpAddress(self.address.ip().into());
-        let tls = self.connector.connect(server, stream).await?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await?;
-        let exchange = async {
-            let bytes = body.map(Value::to_string).unwrap_or_default();
-            let request = Request::builder()
-                .method(method)
-                .uri(path)
-                .header("host", self.address.to_string())
-                .header("accept", "application/json")
-                .header("content-type", "application/json")
-                .body(Full::new(Bytes::from(bytes)))?;
-            let response = sender.send_request(request).await?;
-            let status = response.status();
-            let body = response.into_body().collect().await?.to_bytes();
-            anyhow::Ok((status, serde_json::from_slice(&body).unwrap_or(Value::Null)))
-        };
-        tokio::pin!(exchange);
-        tokio::pin!(connection);
-        tokio::select! {
-            answer = &mut exchange => answer,
-            ended = &mut connection => {
-                ended?;
-                exchange.await
-            }
-        }
+        self.open().await?.call(method, path, body).await
     }
 
     /// GET that must succeed.
@@ -82,5 +70,66 @@ impl Client {
             bail!("GET {path}: {status}: {}", body["message"].as_str().unwrap_or("no message"));
         }
         Ok(body)
+    }
+}
+
+/// An open connection; dropping it closes it.
+pub struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    host: String,
+    /// What drives the connection.
+    tasks: JoinSet<Result<(), hyper::Error>>,
+}
+
+impl Connection {
+    /// The answer's code and JSON (`Null` when it is not JSON). A PATCH is a merge patch.
+    pub async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Value)> {
+        let bytes = body.map(Value::to_string).unwrap_or_default();
+        let (status, body) = self.exchange(method, path, bytes.into()).await?;
+        Ok((status, serde_json::from_slice(&body).unwrap_or(Value::Null)))
+    }
+
+    /// The answer's code and bytes.
+    pub async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<(StatusCode, Bytes)> {
+        let response = self.send(method, path, body).await?;
+        let status = response.status();
+        match response.into_body().collect().await {
+            Ok(body) => Ok((status, body.to_bytes())),
+            Err(error) => Err(self.cause(error).await),
+        }
+    }
+
+    /// The answer as it begins, for what goes on.
+    pub async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>> {
+        let content_type =
+            if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", &self.host)
+            .header("accept", "application/json")
+            .header("content-type", content_type)
+            .body(Full::new(body))?;
+        let answer = match self.sender.ready().await {
+            Ok(()) => self.sender.send_request(request).await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(response) => Ok(response),
+            Err(error) => Err(self.cause(error).await),
+        }
+    }
+
+    /// What drives the connection knows better why it ended.
+    async fn cause(&mut self, error: hyper::Error) -> anyhow::Error {
+        match self.tasks.join_next().await {
+            Some(Ok(Err(cause))) => cause.into(),
+            _ => error.into(),
+        }
     }
 }

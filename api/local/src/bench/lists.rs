@@ -6,11 +6,12 @@ use anyhow::{Result, ensure};
 use futures::TryStreamExt;
 use horchestra_core::kind::Kind;
 use sqlx::Connection;
-use sqlx::postgres::{PgConnection, PgPoolCopyExt, PgPoolOptions};
+use sqlx::postgres::{PgConnection, PgPool, PgPoolCopyExt, PgPoolOptions};
 
 use super::BenchArgs;
 use super::report::Section;
 use super::server::{Server, store};
+use super::watches::millis;
 use super::writes::{OBJECTS, prepare};
 
 const COPY: &str = "copy (select body from horchestra.objects where kind = 3 order by ns, name) to stdout";
@@ -27,16 +28,10 @@ pub async fn measure(server: &Server, args: &BenchArgs) -> Result<Section> {
     for round in 0..=args.pairs() * 4 {
         let began = Instant::now();
         let (count, bytes) = list(&store).await?;
-        let listed = began.elapsed().as_secs_f64() * 1000.0;
+        let listed = millis(began.elapsed());
         ensure!(count == OBJECTS, "{count} objects were listed");
 
-        let began = Instant::now();
-        let mut stream = pool.copy_out_raw(COPY).await?;
-        let mut copied = 0;
-        while let Some(chunk) = stream.try_next().await? {
-            copied += chunk.len();
-        }
-        let took = began.elapsed().as_secs_f64() * 1000.0;
+        let (copied, took) = copy(&pool).await?;
         ensure!(copied >= bytes, "COPY gave {copied} bytes, the list {bytes}");
         if round > 0 {
             ours.push(listed);
@@ -57,6 +52,17 @@ pub async fn measure(server: &Server, args: &BenchArgs) -> Result<Section> {
             "ours: a fresh view (one round trip), then every object's bytes with its revision".into(),
         ],
     })
+}
+
+/// Bytes, and the milliseconds that they took.
+pub async fn copy(pool: &PgPool) -> Result<(usize, f64)> {
+    let began = Instant::now();
+    let mut stream = pool.copy_out_raw(COPY).await?;
+    let mut copied = 0;
+    while let Some(chunk) = stream.try_next().await? {
+        copied += chunk.len();
+    }
+    Ok((copied, millis(began.elapsed())))
 }
 
 async fn list(store: &horchestra_store::Store) -> Result<(usize, usize)> {

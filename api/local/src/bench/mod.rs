@@ -5,12 +5,14 @@
 //! both run alternately on one private PostgreSQL with durable commits, and the median of the pairs is
 //! reported with its range. A workload that loses, repeats or reorders anything fails, however quick it is.
 
+mod https;
 mod lists;
 mod object;
 mod pgbench;
 mod report;
 mod server;
 mod snapshot;
+mod stops;
 mod watches;
 mod writes;
 
@@ -59,6 +61,10 @@ pub enum Workload {
     List,
     /// From commit to watcher, beside bare NOTIFY.
     Watch,
+    /// Creates, updates, reads, lists and watches through an API replica, beside bare PostgreSQL.
+    Https,
+    /// Writes over HTTPS while one process of a stack is stopped, beside none.
+    Stops,
 }
 
 impl BenchArgs {
@@ -68,6 +74,10 @@ impl BenchArgs {
 
     fn arm(&self) -> Duration {
         Duration::from_secs(if self.quick { 3 } else { self.seconds })
+    }
+
+    fn warm_up(&self) -> Duration {
+        self.arm().div_f64(5.0).max(Duration::from_secs(1))
     }
 
     fn pairs(&self) -> usize {
@@ -96,6 +106,16 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
     }
     if args.wants(Workload::Watch) {
         for section in watches::measure(&server, &args).await? {
+            report.add(section);
+        }
+    }
+    if args.wants(Workload::Https) {
+        for section in https::measure(&server, &args).await? {
+            report.add(section);
+        }
+    }
+    if args.wants(Workload::Stops) {
+        for section in stops::measure(&args).await? {
             report.add(section);
         }
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::{self, Object};
 use horchestra_store::{Attribution, Class, Columns, Draft, Guard, Index, Item, Op, Revision};
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 pub const NAMESPACE: &str = "default";
@@ -18,23 +18,34 @@ pub fn body() -> Bytes {
 }
 
 fn build(name: &str, uid: Uuid) -> Bytes {
+    let mut tree = tree(name);
+    tree["metadata"]["uid"] = json!(uid);
+    tree["metadata"]["generation"] = json!(1);
+    tree["metadata"]["creationTimestamp"] = json!("2030-01-01T00:00:00Z");
+    object::encode(Kind::Application, &Object::from_value(tree).unwrap_or_default())
+}
+
+/// The same as a client sends it.
+pub fn manifest(name: &str) -> Bytes {
+    tree(name).to_string().into()
+}
+
+fn tree(name: &str) -> Value {
     let env: Vec<_> = (0..12)
         .map(|n| json!({"name": format!("SETTING_{n}"), "value": format!("value-of-setting-{n}")}))
         .collect();
-    let tree = json!({
+    json!({
         "metadata": {
-            "name": name, "namespace": NAMESPACE, "uid": uid, "generation": 1,
-            "creationTimestamp": "2030-01-01T00:00:00Z",
+            "name": name, "namespace": NAMESPACE,
             "labels": {"app": "web", "tier": "front", "team": "shop", "track": "stable", "zone": "a"},
             "annotations": {"example.com/owner": "somebody@example.com"},
         },
         "spec": {
             "image": "registry.example.com/shop/web:1.2.3", "env": env,
-            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+            "ports": [{"name": "http", "port": 8080}],
             "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
         },
-    });
-    object::encode(Kind::Application, &Object::from_value(tree).unwrap_or_default())
+    })
 }
 
 pub fn index() -> Index {

@@ -60,10 +60,26 @@ pub fn script(load: Load) -> String {
     }
 }
 
+/// Reads one of [`OBJECTS`] by its key.
+pub fn read_script() -> String {
+    format!(
+        "\\set n random(0, {last})\n\
+         select body from horchestra.objects where kind = 3 and ns = 'default' and name = 'app-' || :n \
+         order by rv desc limit 1;\n",
+        last = OBJECTS - 1
+    )
+}
+
 /// Runs the script for the time, with one connection per client.
-pub async fn run(folder: &Path, url: &str, load: Load, clients: usize, time: Duration) -> Result<Throughput> {
+pub async fn run(
+    folder: &Path,
+    url: &str,
+    script: &str,
+    clients: usize,
+    time: Duration,
+) -> Result<Throughput> {
     let file = folder.join("comparison.sql");
-    std::fs::write(&file, script(load)).context("cannot write the script")?;
+    std::fs::write(&file, script).context("cannot write the script")?;
     let output = Command::new(pgbench()?)
         .args(["--no-vacuum", "--protocol=prepared"])
         .arg(format!("--client={}", clients.max(1)))

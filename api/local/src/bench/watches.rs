@@ -18,7 +18,7 @@ use super::writes::ended;
 use super::{BenchArgs, object};
 
 /// Events per second, at fixed times: a slow answer does not put off the next event.
-const RATE: u32 = 100;
+pub const RATE: u32 = 100;
 
 pub async fn measure(server: &Server, args: &BenchArgs) -> Result<Vec<Section>> {
     let mut sections: Vec<Section> = [("p50", 0.5), ("p99", 0.99)]
@@ -46,23 +46,24 @@ pub async fn measure(server: &Server, args: &BenchArgs) -> Result<Vec<Section>> 
 }
 
 /// Intended send times, one per event.
-struct Schedule {
-    began: Instant,
-    events: u32,
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    pub began: Instant,
+    pub events: u32,
 }
 
 impl Schedule {
-    fn of(time: Duration) -> Schedule {
+    pub fn of(time: Duration) -> Schedule {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         Schedule { began: Instant::now(), events: (time.as_secs_f64() * f64::from(RATE)) as u32 }
     }
 
-    fn time_of(&self, event: u32) -> Instant {
+    pub fn time_of(&self, event: u32) -> Instant {
         self.began + Duration::from_secs(1) * event / RATE
     }
 }
 
-fn millis(duration: Duration) -> f64 {
+pub fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
@@ -100,7 +101,7 @@ async fn watched(url: &str, time: Duration) -> Result<Vec<f64>> {
 }
 
 /// NOTIFY on one connection, heard on another.
-async fn notified(url: &str, time: Duration) -> Result<Vec<f64>> {
+pub async fn notified(url: &str, time: Duration) -> Result<Vec<f64>> {
     let mut listener = PgListener::connect(url).await?;
     listener.listen("bench").await?;
     let mut sender = PgConnection::connect(url).await?;

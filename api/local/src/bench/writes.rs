@@ -65,10 +65,10 @@ pub async fn measure(server: &Server, args: &BenchArgs, load: Load, writers: usi
             fill(&url).await?;
         }
         let before = server.cpu();
-        let warm = args.arm().div_f64(5.0).max(Duration::from_secs(1));
-        pgbench::run(folder.path(), &url, load, writers, warm).await?;
+        let script = pgbench::script(load);
+        pgbench::run(folder.path(), &url, &script, writers, args.warm_up()).await?;
         let Throughput { per_second, latency } =
-            pgbench::run(folder.path(), &url, load, writers, args.arm()).await?;
+            pgbench::run(folder.path(), &url, &script, writers, args.arm()).await?;
         let theirs_used = server.cpu() - before;
         server.drop_database(&url).await?;
 

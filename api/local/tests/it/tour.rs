@@ -138,6 +138,13 @@ fn tour(kubectl: &Kubectl<'_>, stack: &Stack) {
         said(&gone),
         stack.log("nodegate-0")
     );
+
+    kubectl.ok(&format!("apply -f {}", example("job")));
+    eventually_blocking(Duration::from_secs(15), || kubectl.ok("logs hello").contains("done"));
+    kubectl.ok(&format!("apply -f {}", example("too-large")));
+    let message = || kubectl.ok("get app too-large -o jsonpath={.status.message}");
+    eventually_blocking(Duration::from_secs(15), || message().contains("0/3 nodes are available"));
+    kubectl.ok("delete app hello too-large --timeout=60s");
 }
 
 /// A follower gets lines as they are written.
