@@ -261,7 +261,7 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
 
     // A Node that an operator created is admitted; one that registers itself would have to wait.
     for node in &nodes {
-        create_node(&client, node).await?;
+        wait_for(node, &layout, "api-0", async || create_node(&client, node).await).await?;
     }
     running.stage();
     for (index, node) in nodes.iter().enumerate() {
@@ -334,15 +334,16 @@ async fn ready(client: &Client) -> Result<bool> {
     Ok(status == StatusCode::OK)
 }
 
-async fn create_node(client: &Client, node: &str) -> Result<()> {
+/// Whether it exists now; a busy machine may want to be asked again.
+async fn create_node(client: &Client, node: &str) -> Result<bool> {
     let body = json!({
         "apiVersion": "horchestra.io/v1", "kind": "Node", "metadata": {"name": node}, "spec": {},
     });
     let (status, answer) = client.call(Method::POST, "/apis/horchestra.io/v1/nodes", Some(&body)).await?;
     if status.is_success() || status == StatusCode::CONFLICT {
-        return Ok(());
+        return Ok(true);
     }
-    bail!("creating {node}: {status}: {}", answer["message"].as_str().unwrap_or("no message"))
+    bail!("{status}: {}", answer["message"].as_str().unwrap_or("no message"))
 }
 
 async fn all_ready(client: &Client, nodes: &[String]) -> Result<bool> {

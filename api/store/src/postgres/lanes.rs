@@ -21,7 +21,7 @@ use tokio::time::error::Elapsed;
 use super::statements;
 
 /// How long a call waits for a connection, and for one to be made, before the database counts as away.
-const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+const CONNECT_LIMIT: Duration = Duration::from_secs(4);
 /// How long a call may take: what the server allows a statement, and a little for the way.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(7);
 /// The same for loading whole kinds.
