@@ -13,27 +13,13 @@ use crate::stack::Stack;
 const YAML: (&str, &str) = ("content-type", "application/yaml");
 const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
 
-/// In an order in which what is needed comes first.
-const MANIFESTS: [&str; 14] = [
-    "namespace",
-    "node",
-    "service",
-    "secret-store",
-    "secret",
-    "vault-secret",
-    "persistent-volume",
-    "application",
-    "application-set",
-    "role",
-    "role-binding",
-    "cluster-role",
-    "cluster-role-binding",
-    "certificate-signing-request",
-];
-
-fn manifest(name: &str) -> String {
+/// The manifests that we show people, in the order of their names: what is needed comes first.
+fn manifests() -> Vec<String> {
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "local", "examples", "kinds"].iter().collect();
-    fs::read_to_string(folder.join(format!("{name}.yaml"))).unwrap()
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.is_file());
+    paths.sort();
+    paths.into_iter().map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
 /// The value of a top-level or metadata member of a manifest, which all stand alone on their lines.
@@ -46,9 +32,9 @@ async fn each_kind_is_created_read_listed_shown_and_deleted() {
     let stack = Stack::start().await;
     let client = stack.master();
     let mut objects = Vec::new();
-    for name in MANIFESTS {
-        let text = manifest(name);
+    for text in manifests() {
         let kind = member(&text, "kind").unwrap();
+        let name = kind;
         let spec = registry::served().iter().find(|spec| spec.kind.name() == kind).unwrap();
         let base = format!("/apis/{}", spec.kind.api_version());
         let place = match member(&text, "namespace") {

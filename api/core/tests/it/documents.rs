@@ -290,6 +290,32 @@ fn shapes() {
     ]);
 }
 
+/// Numbers and names as they can only be written by hand. None of them takes any time to refuse.
+#[test]
+fn literals_that_would_take_for_ever() {
+    for (what, spec, code, field) in [
+        ("a bare number", r#"{"size": 1e-100000000}"#, 422, "spec.size"),
+        ("a bare number beyond all numbers", r#"{"size": 1e100000000}"#, 400, ""),
+        ("an escape in the exponent", r#"{"size": "1\u0065-100000000"}"#, 422, "spec.size"),
+        ("another letter in the name", r#"{"\u017fize": "1e-100000000"}"#, 400, "spec.ſize"),
+        ("exa", r#"{"size": "1E"}"#, 0, ""),
+        ("an exponent of nothing", r#"{"size": "64e000"}"#, 0, ""),
+        ("a minus", r#"{"size": "-5Gi"}"#, 0, ""),
+    ] {
+        let spec_of = registry::spec(Kind::PersistentVolume).unwrap();
+        let body = format!(r#"{{"metadata": {{"name": "x"}}, "spec": {spec}}}"#);
+        let judged = admit::decode(spec_of, Media::Json, body.as_bytes())
+            .and_then(|document| admit::complete(spec_of, document, None, FieldValidation::Strict));
+        match judged {
+            Ok(_) => assert_eq!(code, 0, "{what}"),
+            Err(status) => {
+                let named = status.details.causes.first().map_or("", |cause| cause.field.as_str());
+                assert_eq!((status.code(), named), (code, field), "{what}: {status}");
+            }
+        }
+    }
+}
+
 #[test]
 fn sets() {
     let kind = Kind::ApplicationSet;

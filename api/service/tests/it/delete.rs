@@ -193,3 +193,30 @@ async fn a_collection_goes_as_far_as_it_is_selected() {
     let left = world.list(ListRequest::of(Kind::Application)).await.unwrap();
     assert_eq!(names(&left), ["b", "held"]);
 }
+
+#[tokio::test]
+async fn every_kind_of_a_namespace_keeps_it_but_events() {
+    let role = json!({"kind": "Role", "name": "r"});
+    let specs = json!({
+        "Application": {"image": "x"},
+        "ApplicationSet": {"applications": [{"name": "a", "spec": {"image": "x"}}]},
+        "Service": {"ports": [{"port": 1}]},
+        "PersistentVolume": {},
+        "SecretStore": {"server": "x"},
+        "Role": {"rules": []},
+        "RoleBinding": {"subjects": [], "roleRef": role},
+    });
+    let kinds = horchestra_core::registry::served().iter().map(|spec| spec.kind);
+    for kind in kinds.filter(|kind| kind.namespaced() && *kind != Kind::Event) {
+        let world = World::new().await;
+        let mut object = json!({"kind": kind.name(), "metadata": {"name": "x", "namespace": "other"}});
+        if let Some(spec) = specs.get(kind.name()) {
+            object["spec"] = spec.clone();
+        }
+        world.create(object).await.unwrap();
+        let status = world.delete(&namespace("other")).await.unwrap_err();
+        assert_eq!(status.code(), 403, "{kind}: {status}");
+        let held = format!("{} x", kind.name().to_lowercase());
+        assert!(status.message.contains(&held), "{kind}: {status}");
+    }
+}

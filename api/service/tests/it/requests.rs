@@ -6,7 +6,7 @@ use crate::support::*;
 
 /// A request for `node-a`, from the manifest that we show people.
 fn manifest() -> Value {
-    let text = include_str!("../../../local/examples/kinds/certificate-signing-request.yaml");
+    let text = include_str!("../../../local/examples/kinds/14-certificate-signing-request.yaml");
     let document =
         horchestra_core::admit::read(horchestra_core::admit::Media::Yaml, text.as_bytes()).unwrap();
     document.object.into_value()

@@ -52,6 +52,19 @@ async fn an_immutable_secret_stays_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_secret_holds_values_or_says_where_they_are() {
+    let world = World::new().await;
+    let metadata = json!({"name": "s", "annotations": {"secrets.horchestra.io/path": "x"}});
+    world.create(with(json!({"metadata": metadata, "stringData": {"a": "x"}}))).await.unwrap();
+    let vault = "horchestra.io/vault";
+    let both = world.merge(&secret("s"), json!({ "type": vault })).await.unwrap_err();
+    assert_eq!((both.code(), both.details.causes[0].field.as_str()), (422, "type"), "{both}");
+    world.merge(&secret("s"), json!({"type": vault, "data": null})).await.unwrap();
+    let both = world.merge(&secret("s"), json!({"stringData": {"a": "x"}})).await.unwrap_err();
+    assert_eq!((both.code(), both.details.causes[0].field.as_str()), (422, "data"), "{both}");
+}
+
+#[tokio::test]
 async fn roles_of_a_store_need_their_gate() {
     let role = |annotation: &str| {
         let metadata = json!({"name": "s", "annotations": {annotation: "database/app"}});

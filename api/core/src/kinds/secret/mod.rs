@@ -99,8 +99,9 @@ fn violations(object: &Object) -> Vec<Cause> {
     };
     let mut causes = Vec::new();
     if secret.is_vault() && !secret.data.is_empty() {
+        // Of both members, since a write may change either.
         let why = format!("Forbidden: a Secret of type {TYPE_VAULT} holds no values");
-        causes.push(Cause::new("FieldValueForbidden", "data", why));
+        causes.extend(["data", "type"].map(|field| Cause::new("FieldValueForbidden", field, why.as_str())));
     }
     for key in secret.data.keys() {
         if let Some(fault) = base_name_fault(key) {
@@ -224,10 +225,13 @@ mod tests {
             fields(json!({"type": TYPE_VAULT, "metadata": {"annotations": annotations}, "data": data}))
         };
         assert!(vault(json!({PATH_ANNOTATION: "apps/x", STORE_ANNOTATION: "v"}), json!({})).is_empty());
-        assert_eq!(vault(json!({PATH_ANNOTATION: "apps/x"}), json!({"a": ""})), ["data"]);
+        assert_eq!(vault(json!({PATH_ANNOTATION: "apps/x"}), json!({"a": ""})), ["data", "type"]);
         let source = "metadata.annotations";
         assert_eq!(vault(json!({STORE_ANNOTATION: "v"}), json!({})), [source]);
-        assert_eq!(vault(json!({PATH_ANNOTATION: "  "}), json!({"a/b": ""})), ["data", "data", source]);
+        assert_eq!(
+            vault(json!({PATH_ANNOTATION: "  "}), json!({"a/b": ""})),
+            ["data", "type", "data", source]
+        );
         assert!(fields(json!({"type": "other", "metadata": {"annotations": {}}})).is_empty());
     }
 
