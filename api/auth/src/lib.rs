@@ -1,13 +1,16 @@
 //! Who the caller is and what it may do.
 //!
 //! An [`Identity`] comes from a client certificate that the TLS layer has verified; what is asked is a set of
-//! [`Attributes`]; the [`Authorizer`] puts the two together. [`pki`] makes the certificates.
+//! [`Attributes`]; the [`Authorizer`] puts the two together. [`pki`] makes the certificates; [`sealing`] keeps
+//! the contents of Secrets from everybody who can only read the database.
 
 pub mod attributes;
 pub mod authorizer;
 pub mod identity;
 pub mod pki;
+pub mod sealing;
 
 pub use attributes::{Attributes, ResourceAttributes};
 pub use authorizer::{Authorizer, Decision};
 pub use identity::{Credential, Identity, IdentityError};
+pub use sealing::KeyRing;

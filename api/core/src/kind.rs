@@ -152,6 +152,12 @@ impl Kind {
         self.has_status() && !matches!(self, Kind::CertificateSigningRequest)
     }
 
+    /// Whether the contents of objects of this kind are sealed before they are stored (see [`crate::sealed`]).
+    /// Of such objects the history keeps no bodies.
+    pub const fn is_sealed(self) -> bool {
+        matches!(self, Kind::Secret)
+    }
+
     /// `plural.group`, the name used in error messages.
     pub fn group_resource(self) -> String {
         if self.group().is_empty() {

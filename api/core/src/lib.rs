@@ -25,6 +25,7 @@ pub mod path;
 pub mod quantity;
 pub mod registry;
 pub mod schema;
+pub mod sealed;
 pub mod selector;
 pub mod status;
 pub mod table;

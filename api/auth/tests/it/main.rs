@@ -4,6 +4,7 @@ mod grants;
 mod identity;
 mod pki;
 mod requests;
+mod sealing;
 
 use horchestra_auth::identity::AUTHENTICATED;
 use horchestra_auth::{Credential, Identity};
