@@ -36,7 +36,8 @@
 //! * A lease is held in an epoch from its acquisition until it is released or another holder acquires it;
 //!   the end of its term alone changes nothing (nobody else has it yet).
 //! * A status update keeps the core revision and writes no history; everything else sets the core revision
-//!   to the new revision and adds to the history. A deletion adds a tombstone. Events have neither.
+//!   to the new revision and adds to the history. A deletion adds a tombstone. Events have neither. Of sealed
+//!   kinds ([`Kind::is_sealed`]) both are kept without their bodies.
 //! * The entry of a `Deleted` change is the last state with both revisions set to the deletion's.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -50,6 +51,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Attribution, Change, Committed, Entry, Item, Refusal, Revision};
 
 /// A call that the backend could not answer.
@@ -172,6 +174,7 @@ pub struct HistoryRow {
     pub generation: i64,
     /// The object was deleted at this revision; `body` is its last state.
     pub deleted: bool,
+    /// Empty for sealed kinds.
     pub body: Bytes,
     pub who: Attribution,
     /// Microseconds since the epoch, database clock.
@@ -281,6 +284,27 @@ pub trait Backend: Send + Sync + 'static {
     /// Makes room ahead and drops what is older than `retention`; to be called now and then by one process.
     /// Answers the oldest revision kept.
     fn maintain(&self, retention: Retention) -> Answer<'_, Revision>;
+
+    // ---- sealed bodies: see the module `sealing` --------------------------------------------------------
+
+    /// Heads of a sealed kind in the order of their keys, behind `after` = (namespace, name).
+    fn sealed_heads<'a>(
+        &'a self,
+        kind: Kind,
+        after: (&'a str, &'a str),
+        limit: usize,
+    ) -> Answer<'a, Vec<SealedBody>>;
+
+    /// Bodies of a sealed kind in the log's rows after `after`: of at most `limit` rows, and not beyond the
+    /// head.
+    fn sealed_log(&self, kind: Kind, after: Revision, limit: usize) -> Answer<'_, SealedStretch>;
+
+    /// Replaces bodies by what says the same under another seal, where they still are what they were. Answers
+    /// how many were.
+    fn reseal<'a>(&'a self, bodies: &'a [Resealed]) -> Answer<'a, usize>;
+
+    /// The keys that heads are sealed with.
+    fn key_use(&self) -> Answer<'_, Vec<KeyUse>>;
 
     // ---- settings -------------------------------------------------------------------------------------
 

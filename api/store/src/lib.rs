@@ -24,7 +24,8 @@
 //! # What it does not
 //!
 //! It knows nothing of the meaning of objects: bodies are bytes, and what selectors and guards look at comes
-//! beside them ([`Index`], [`Columns`], [`Edge`]). It does not authorize. Heartbeats, lease terms and "last
+//! beside them ([`Index`], [`Columns`], [`Edge`]). It does not authorize, and it cannot read what is sealed
+//! ([`sealing`]). Heartbeats, lease terms and "last
 //! seen" are no changes: they have no revision and no watch.
 //!
 //! # When the database is away, or not what it was
@@ -63,6 +64,7 @@ pub mod memory;
 mod metrics;
 pub mod postgres;
 mod presence;
+pub mod sealing;
 pub mod store;
 mod tail;
 pub mod types;

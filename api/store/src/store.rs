@@ -19,6 +19,7 @@ use crate::committer;
 use crate::fresh;
 use crate::memory::MemoryBackend;
 use crate::metrics::StoreMetrics;
+use crate::sealing::KeyUse;
 use crate::tail::{self, Tail};
 use crate::types::{CommitError, Committed, Item, Revision};
 
@@ -328,6 +329,11 @@ impl Store {
     /// Held claims of a space, by value.
     pub async fn claims(&self, space: &str) -> Result<Vec<ClaimRow>, ReadError> {
         read(self.inner.backend.claims(space)).await
+    }
+
+    /// The keys that sealed objects need.
+    pub async fn key_use(&self) -> Result<Vec<KeyUse>, ReadError> {
+        read(self.inner.backend.key_use()).await
     }
 
     /// The cluster-wide settings, if there are any yet.

@@ -9,6 +9,8 @@ use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::{self, Object};
 use uuid::Uuid;
 
+use crate::sealing;
+
 /// A position in the one global sequence of changes. The first change of a database is 1; 0 is "before
 /// everything".
 pub type Revision = i64;
@@ -178,6 +180,9 @@ impl Item {
             {
                 return Err(format!("two operations on {key} in one item"));
             }
+            if let Op::Create(draft) | Op::Update { draft, .. } = op {
+                sealing::check(draft)?;
+            }
         }
         Ok(())
     }
@@ -284,6 +289,23 @@ impl Entry {
             deleting: self.deleting,
             body: self.body.clone(),
             managed: self.managed.clone(),
+            index: Arc::clone(&self.index),
+            columns: Arc::clone(&self.columns),
+            typed: OnceLock::new(),
+        }
+    }
+
+    /// The same entry with another body, one that says the same (sealed, opened, sealed anew).
+    pub fn with_body(&self, body: Bytes, managed: Option<Bytes>) -> Entry {
+        Entry {
+            key: self.key.clone(),
+            uid: self.uid,
+            revision: self.revision,
+            core_revision: self.core_revision,
+            generation: self.generation,
+            deleting: self.deleting,
+            body,
+            managed,
             index: Arc::clone(&self.index),
             columns: Arc::clone(&self.columns),
             typed: OnceLock::new(),

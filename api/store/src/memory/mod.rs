@@ -16,6 +16,7 @@
 
 mod faults;
 mod presence;
+mod sealing;
 mod tables;
 
 use std::sync::{Arc, Weak};
@@ -34,6 +35,7 @@ use crate::backend::{
     Loaded, Retention, Settings, Undone,
 };
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Committed, Item, Revision};
 
 pub use faults::{CommitFault, Faults};
@@ -306,6 +308,31 @@ impl Backend for MemoryBackend {
             state.tables.maintain(retention, now);
             state.tables.oldest
         })
+    }
+
+    fn sealed_heads<'a>(
+        &'a self,
+        kind: Kind,
+        after: (&'a str, &'a str),
+        limit: usize,
+    ) -> Answer<'a, Vec<SealedBody>> {
+        self.with(move |state, _| state.tables.sealed_heads(kind, after, limit))
+    }
+
+    fn sealed_log(&self, kind: Kind, after: Revision, limit: usize) -> Answer<'_, SealedStretch> {
+        self.with(move |state, _| state.tables.sealed_log(kind, after, limit))
+    }
+
+    fn reseal<'a>(&'a self, bodies: &'a [Resealed]) -> Answer<'a, usize> {
+        async move {
+            bodies.iter().try_for_each(crate::sealing::check_resealed).map_err(BackendError::Rejected)?;
+            self.with(|state, _| bodies.iter().filter(|body| state.tables.reseal(body)).count()).await
+        }
+        .boxed()
+    }
+
+    fn key_use(&self) -> Answer<'_, Vec<KeyUse>> {
+        self.with(|state, _| state.tables.key_use())
     }
 
     fn settings(&self) -> Answer<'_, Option<Settings>> {

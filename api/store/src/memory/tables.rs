@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use imbl::{OrdMap, Vector};
 use uuid::Uuid;
@@ -13,6 +14,7 @@ use crate::backend::{
     LogRow, Retention, Settings, Undone,
 };
 use crate::batch::counts_as_content;
+use crate::sealing;
 use crate::types::{
     Attribution, Change, ChangeKind, Class, Committed, Draft, Edge, Entry, Guard, Item, Op, Refusal,
     Relation, Revision,
@@ -28,23 +30,23 @@ pub(super) struct Tables {
     /// Rows above this one are in the log.
     pub oldest: Revision,
     pub settings: Option<Settings>,
-    objects: OrdMap<Key, Arc<Stored>>,
+    pub(super) objects: OrdMap<Key, Arc<Stored>>,
     /// The row of revision `oldest + 1` first.
-    log: Vector<Logged>,
+    pub(super) log: Vector<Logged>,
     history: OrdMap<Uuid, Vector<HistoryRow>>,
     claims: OrdMap<(String, String), Vec<(Uuid, bool)>>,
     outcomes: OrdMap<Uuid, Outcome>,
 }
 
-struct Stored {
-    entry: Arc<Entry>,
-    edges: Vec<Edge>,
+pub(super) struct Stored {
+    pub entry: Arc<Entry>,
+    pub edges: Vec<Edge>,
 }
 
 #[derive(Clone)]
-struct Logged {
-    row: LogRow,
-    previous: Option<Arc<Entry>>,
+pub(super) struct Logged {
+    pub row: LogRow,
+    pub previous: Option<Arc<Entry>>,
 }
 
 #[derive(Clone)]
@@ -90,6 +92,11 @@ impl Tables {
     ) -> Result<Done, BackendError> {
         if self.outcomes.contains_key(&nonce) {
             return Err(BackendError::Rejected("this attempt was settled before".into()));
+        }
+        for op in batch.iter().flat_map(|item| &item.ops) {
+            if let Op::Create(draft) | Op::Update { draft, .. } = op {
+                sealing::check(draft).map_err(BackendError::Rejected)?;
+            }
         }
         let before = self.revision;
         let mut results = Vec::with_capacity(batch.len());
@@ -266,7 +273,7 @@ impl Tables {
             revision: entry.revision,
             generation: entry.generation,
             deleted,
-            body: entry.body.clone(),
+            body: if entry.key.kind.is_sealed() { Bytes::new() } else { entry.body.clone() },
             who: act.who.clone(),
             at: act.now,
         };
@@ -303,7 +310,7 @@ impl Tables {
     }
 
     /// How many rows of the log are at or below the revision.
-    fn position(&self, revision: Revision) -> usize {
+    pub(super) fn position(&self, revision: Revision) -> usize {
         usize::try_from(revision - self.oldest).unwrap_or(0).min(self.log.len())
     }
 

@@ -42,6 +42,7 @@ mod maintain;
 mod migrate;
 mod presence;
 mod rows;
+mod sealing;
 mod segments;
 pub mod statements;
 
@@ -66,6 +67,7 @@ use crate::backend::{
     Loaded, Retention, Settings, Undone,
 };
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Committed, Item, Revision};
 
 pub use errors::MigrateError;
@@ -218,6 +220,27 @@ impl Backend for PostgresBackend {
 
     fn maintain(&self, retention: Retention) -> Answer<'_, Revision> {
         self.maintain_log(retention).boxed()
+    }
+
+    fn sealed_heads<'a>(
+        &'a self,
+        kind: Kind,
+        after: (&'a str, &'a str),
+        limit: usize,
+    ) -> Answer<'a, Vec<SealedBody>> {
+        self.read_sealed_heads(kind, after, limit).boxed()
+    }
+
+    fn sealed_log(&self, kind: Kind, after: Revision, limit: usize) -> Answer<'_, SealedStretch> {
+        self.read_sealed_log(kind, after, limit).boxed()
+    }
+
+    fn reseal<'a>(&'a self, bodies: &'a [Resealed]) -> Answer<'a, usize> {
+        self.replace_seals(bodies).boxed()
+    }
+
+    fn key_use(&self) -> Answer<'_, Vec<KeyUse>> {
+        self.read_key_use().boxed()
     }
 
     fn settings(&self) -> Answer<'_, Option<Settings>> {

@@ -189,6 +189,28 @@ pub const CLAIMS: Statement = keyed(
 
 /// What an idle connection is asked.
 pub const ALIVE: Statement = keyed("alive", "select 1");
+/// $1 kind, $2 namespace and $3 name to start behind, $4 how many.
+pub const SEALED_HEADS: Statement = keyed(
+    "sealed_heads",
+    "select uid, ns, name, rv, body from horchestra.objects where kind = $1 and (ns, name) > ($2, $3) \
+     order by ns, name limit $4",
+);
+/// $1 kind, $2 from, $3 to, $4 how many rows.
+pub const SEALED_LOG: Statement = keyed(
+    "sealed_log",
+    "select e.rv, e.uid, e.ns, e.name, e.body, coalesce(e.prev_uid, e.uid) as prev_uid, e.prev_body \
+     from horchestra.events e where e.kind = $1 and e.rv > $2 and e.rv <= $3 order by e.rv limit $4",
+);
+/// One element per body: $1 places, $2 namespaces, $3 names, $4 revisions, $5 what stands there, $6 what is to.
+pub const RESEAL: Statement = keyed(
+    "reseal",
+    "select horchestra.reseal($1::smallint[], $2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::bytea[])",
+);
+pub const KEY_USE: Statement = keyed(
+    "key_use",
+    "select key_id, count(*) as objects from horchestra.seals group by key_id order by key_id",
+);
+
 pub const SETTINGS: Statement = keyed("settings", "select version, body from horchestra.settings");
 pub const SETTINGS_FIRST: Statement = keyed(
     "settings_first",
@@ -334,6 +356,10 @@ pub const ALL: &[Statement] = &[
     HISTORY_OF_UID,
     HISTORY_OF_KEY,
     CLAIMS,
+    SEALED_HEADS,
+    SEALED_LOG,
+    RESEAL,
+    KEY_USE,
     SETTINGS,
     SETTINGS_FIRST,
     SETTINGS_NEXT,

@@ -7,6 +7,7 @@ pub mod guards;
 pub mod log;
 pub mod presence;
 pub mod reads;
+pub mod sealing;
 pub mod watches;
 
 /// Makes a test of every function of the suite; `$world` is an async function that makes a `World`.
@@ -66,6 +67,15 @@ macro_rules! suite {
             pages_are_of_one_revision_on_any_process,
             kinds_outside_the_cache_are_written_but_not_read,
             concurrent_batches_from_several_processes_leave_no_hole,
+        );
+        $crate::behaviour::suite!(@ $world, sealing:
+            what_is_not_sealed_is_not_stored,
+            the_past_of_sealed_objects_has_no_bodies,
+            bodies_are_sealed_anew_without_a_revision,
+            a_body_that_changed_meanwhile_is_left_alone,
+            nothing_but_the_seal_can_be_replaced,
+            sealed_bodies_are_listed_in_stretches,
+            writers_lose_nothing_while_bodies_are_sealed_anew,
         );
         $crate::behaviour::suite!(@ $world, watches:
             a_list_and_the_changes_after_it_make_the_state,

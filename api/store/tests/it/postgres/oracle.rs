@@ -6,15 +6,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
+use horchestra_core::object::Object;
 use horchestra_store::backend::{Done, HistoryOf, LogRow};
 use horchestra_store::{
     Attribution, Backend, Class, Columns, Draft, Edge, Entry, Guard, Index, Item, MemoryDatabase, Op,
     Relation,
 };
 use proptest::prelude::*;
+use serde_json::json;
 use uuid::Uuid;
 
 use super::database::{connect, database};
+use crate::fixture::{KEY_ID, seal_of};
 
 const KINDS: [Kind; 5] = [Kind::Namespace, Kind::Node, Kind::Application, Kind::Secret, Kind::Event];
 
@@ -141,6 +144,14 @@ fn uid_of(key: &Key, generation: u8) -> Uuid {
     Uuid::from_bytes(bytes)
 }
 
+fn body(key: &Key, value: u8) -> Bytes {
+    let mut object = Object::from_value(json!({"value": value})).expect("an object");
+    if key.kind.is_sealed() {
+        seal_of(KEY_ID, &value.to_string()).put(&mut object);
+    }
+    Bytes::from(object.into_value().to_string())
+}
+
 struct Run {
     heads: BTreeMap<Key, Arc<Entry>>,
     revision: i64,
@@ -165,7 +176,7 @@ impl Run {
             uid,
             generation: i64::from(look.value),
             deleting: look.deleting,
-            body: Bytes::from(format!("{{\"value\":{}}}", look.value)),
+            body: body(key, look.value),
             managed: look.value.is_multiple_of(2).then(|| Bytes::from_static(b"[]")),
             index: Index { labels: vec![("value".into(), look.value.to_string())], fields: Vec::new() },
             columns: Columns {
