@@ -8,12 +8,13 @@ use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use horchestra_core::gates::Gates;
 use horchestra_runtime::args::{
-    DatabaseArgs, MetricsArgs, PeerArgs, ShutdownArgs, TelemetryArgs, TlsArgs, duration,
+    DatabaseArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs, duration,
 };
 use horchestra_runtime::telemetry;
 use horchestra_store::postgres;
 
 use crate::http::limits::{Limit, Limits};
+use crate::secret_keys::{self, ResealArgs, SecretKeysArgs};
 use crate::serve;
 use crate::server::proxy::Block;
 
@@ -33,6 +34,10 @@ pub enum Command {
     Migrate(MigrateArgs),
     /// Say whether the database can be reached and what it holds
     Check(CheckArgs),
+    /// Make or change a file of keys for --secret-keys
+    SecretKeys(SecretKeysArgs),
+    /// Seal every stored Secret with the key that seals now; safe beside running replicas, and to run again
+    Reseal(ResealArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -49,6 +54,14 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     pub database: DatabaseArgs,
+
+    #[command(flatten)]
+    pub secrets: SecretArgs,
+
+    /// Start although stored Secrets need keys that --secret-keys does not hold: those Secrets then answer 503,
+    /// and can only be deleted
+    #[arg(long)]
+    pub allow_missing_secret_keys: bool,
 
     #[command(flatten)]
     pub metrics: MetricsArgs<9443>,
@@ -146,6 +159,11 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             tracing::info!("the database is migrated");
             Ok(ExitCode::SUCCESS)
         }
+        Command::SecretKeys(args) => secret_keys::change(&args.action),
+        Command::Reseal(args) => {
+            telemetry::init(&args.telemetry)?;
+            secret_keys::reseal(&args).await
+        }
         Command::Check(args) => {
             telemetry::init(&args.telemetry)?;
             check(&args.database).await
@@ -207,6 +225,17 @@ mod tests {
             parse(&["migrate", "--database-url=postgres://h/d"]).unwrap().command,
             Command::Migrate(_)
         ));
+        for (words, good) in [
+            ("secret-keys new /k", true),
+            ("secret-keys use /k 2026-11-29-a41b66e3", true),
+            ("secret-keys use /k", false),
+            ("secret-keys", false),
+            ("reseal --database-url=postgres://h/d --secret-keys=/k", true),
+            ("reseal --database-url=postgres://h/d", false),
+        ] {
+            let words: Vec<&str> = words.split(' ').collect();
+            assert_eq!(parse(&words).is_ok(), good, "{words:?}");
+        }
         assert!(parse(&["nonsense"]).is_err());
         assert!(parse(&["--help"]).is_err(), "help is shown as an error of the parser");
     }

@@ -16,6 +16,7 @@ pub mod http;
 pub mod metrics;
 pub mod relay;
 mod render;
+mod secret_keys;
 pub mod serve;
 pub mod server;
 mod store_metrics;

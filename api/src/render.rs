@@ -9,7 +9,7 @@ use horchestra_core::object::Object;
 use horchestra_core::registry::KindSpec;
 use horchestra_core::status::Status;
 use horchestra_core::table::{self, Column, Include, MetaVersion};
-use horchestra_service::Listing;
+use horchestra_service::{Contents, Listing};
 use horchestra_store::{Entry, Revision};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -130,6 +130,17 @@ fn stored(entry: &Entry) -> Result<Object, Status> {
 pub struct Form {
     pub shape: Shape,
     pub include: Include,
+}
+
+impl Form {
+    /// What of an object of a sealed kind the form shows. The columns of such kinds look at the clear part.
+    pub fn contents(self) -> Contents {
+        match self.shape {
+            Shape::Metadata(_) => Contents::Sealed,
+            Shape::Table(_) if self.include != Include::Object => Contents::Sealed,
+            _ => Contents::Opened,
+        }
+    }
 }
 
 fn unreadable() -> Status {

@@ -1,15 +1,17 @@
 //! A replica, from its arguments to its exit code.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
-use horchestra_auth::Authorizer;
+use anyhow::{Context, bail};
+use horchestra_auth::{Authorizer, KeyRing};
 use horchestra_runtime::args::DatabaseArgs;
 use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer};
 use horchestra_runtime::{Backoff, Checks, Metrics as Page, Shutdown, Tasks, health};
+use horchestra_service::sealing::missing_keys_patiently;
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{Service, ServiceConfig};
 use horchestra_store::postgres::{Options, PostgresBackend};
@@ -35,6 +37,12 @@ pub fn open_store(args: &DatabaseArgs) -> anyhow::Result<Store> {
         PostgresBackend::open(&args.database_url, options).context("the database cannot be used")?;
     let kinds = horchestra_core::registry::served().iter().map(|spec| spec.kind).collect();
     Ok(Store::open(backend, StoreOptions { kinds, ..StoreOptions::default() }))
+}
+
+/// The keys of Secrets, if a file of them is named.
+pub fn load_keys(file: Option<&Path>) -> anyhow::Result<Option<KeyRing>> {
+    let load = |file| KeyRing::load(file).context("the keys of Secrets cannot be used");
+    file.map(load).transpose()
 }
 
 /// Serves until a signal, or until something necessary breaks.
@@ -75,6 +83,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         }
     });
 
+    let secret_keys = load_keys(args.secrets.secret_keys.as_deref())?.map(Arc::new);
     let store = open_store(&args.database)?;
     page.collector(Box::new(StoreCollector::new(store.metrics())));
     let checks = Checks::new();
@@ -93,9 +102,26 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
         settings = ClusterSettings::agree_patiently(&store, wanted) => settings?,
     };
+    let missing = tokio::select! {
+        () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
+        missing = missing_keys_patiently(&store, secret_keys.as_deref()) => missing,
+    };
+    match (missing, &secret_keys) {
+        (Some(missing), _) if args.allow_missing_secret_keys => {
+            tracing::error!("{missing}; going on without them, as --allow-missing-secret-keys says");
+        }
+        (Some(missing), _) => {
+            bail!("{missing}, or start it with --allow-missing-secret-keys and these Secrets stay closed");
+        }
+        (None, None) => {
+            tracing::warn!("no --secret-keys: Secrets can be neither read nor written through this replica");
+        }
+        (None, Some(ring)) => tracing::info!(key = ring.sealing_key(), "Secrets are sealed"),
+    }
     let config = ServiceConfig {
         ready_timeout: settings.node_ready_timeout(),
         gates: settings.feature_gates,
+        secret_keys,
         ..ServiceConfig::default()
     };
     let tls = client.clone();

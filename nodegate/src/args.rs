@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use horchestra_runtime::args::{
-    DatabaseArgs, InternalArgs, MetricsArgs, PeerArgs, ShutdownArgs, TelemetryArgs, TlsArgs, duration,
+    DatabaseArgs, InternalArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs,
+    duration,
 };
 
 use crate::settings::{SHORTEST_STALE, Settings};
@@ -34,6 +35,9 @@ pub struct Args {
 
     #[command(flatten)]
     pub database: DatabaseArgs,
+
+    #[command(flatten)]
+    pub secrets: SecretArgs,
 
     #[command(flatten)]
     pub metrics: MetricsArgs<9454>,

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use horchestra_auth::KeyRing;
 use horchestra_core::kind::Kind;
 use horchestra_runtime::tls::KeyPairFiles;
 use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, telemetry};
+use horchestra_service::sealing::missing_keys_patiently;
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{Service, ServiceConfig};
 use horchestra_store::postgres::{self, PostgresBackend};
@@ -42,6 +44,10 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     tasks.essential("health", &shutdown, serving);
 
     let tls = load_tls(&args, &tasks)?;
+    let secret_keys = match &args.secrets.secret_keys {
+        Some(file) => Some(Arc::new(KeyRing::load(file).context("the keys of Secrets cannot be used")?)),
+        None => None,
+    };
     let nodes = listen(args.listen, "nodes").await?;
     let internal = listen(args.internal.internal_addr, "the control plane").await?;
 
@@ -52,8 +58,19 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         agreed = ClusterSettings::agree_patiently(&store, wanted) => agreed?,
         code = shutdown.finish(&tasks) => return Ok(code),
     };
+    // Said, and no more: nodes have to be heard and their Applications kept whether or not Secrets open.
+    let missing = tokio::select! {
+        missing = missing_keys_patiently(&store, secret_keys.as_deref()) => missing,
+        code = shutdown.finish(&tasks) => return Ok(code),
+    };
+    match (missing, &secret_keys) {
+        (Some(missing), _) => tracing::error!("{missing}; nodes are not sent these Secrets"),
+        (None, None) => tracing::warn!("no --secret-keys: nodes cannot be sent any Secret"),
+        (None, Some(_)) => {}
+    }
     let ready_timeout = cluster.node_ready_timeout();
-    let service = Service::new(store.clone(), ServiceConfig { ready_timeout, ..ServiceConfig::default() });
+    let config = ServiceConfig { ready_timeout, secret_keys, ..ServiceConfig::default() };
+    let service = Service::new(store.clone(), config);
     let settings = args.settings(internal.local_addr()?, ready_timeout);
     tracing::info!(nodes = %nodes.local_addr()?, internal = %settings.internal_address, "listening");
     let gateway = Gateway::launch(service, settings, (nodes, internal), &tls, &metrics, &tasks);

@@ -45,6 +45,11 @@ impl Layout {
         self.root.join("pki")
     }
 
+    /// What Secrets are sealed with.
+    pub fn secret_keys(&self) -> PathBuf {
+        self.root.join("secret-keys")
+    }
+
     /// The data of the private PostgreSQL (a link where the folder cannot be reached by its user).
     pub fn postgres(&self) -> PathBuf {
         self.root.join("pg")

@@ -85,6 +85,7 @@ impl Shared<'_> {
             .args(files("--peer-cert", &internal.certificate, "--peer-key", &internal.key))
             .args(["--tls-ca", &self.authority.display().to_string()])
             .args(["--peer-ca", &self.authority.display().to_string()])
+            .args(["--secret-keys", &self.layout.secret_keys().display().to_string()])
             .env("DATABASE_URL", self.database_url)
     }
 
@@ -108,6 +109,7 @@ impl Shared<'_> {
             .args(files("--peer-cert", &internal.certificate, "--peer-key", &internal.key))
             .args(["--tls-ca", &self.authority.display().to_string()])
             .args(["--peer-ca", &self.authority.display().to_string()])
+            .args(["--secret-keys", &self.layout.secret_keys().display().to_string()])
             .env("DATABASE_URL", self.database_url)
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use horchestra_auth::pki::{HostName, LocalPki, Process};
+use horchestra_auth::sealing::RingFile;
 use horchestra_runtime::args::{LogFormat, TelemetryArgs};
 use horchestra_runtime::telemetry;
 use hyper::{Method, StatusCode};
@@ -213,6 +214,7 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     let (api_peer, nodegate_peer) = (pki.controller(Process::Api), pki.controller(Process::Nodegate));
     let authority = pki.authority();
     say(&format!("  pki        {}", layout.pki().display()));
+    RingFile::ensure(&layout.secret_keys())?;
     let shared =
         Shared { layout: &layout, programs: &programs, database_url: &database_url, authority: &authority };
     migrate(&shared).await?;

@@ -82,6 +82,15 @@ pub struct PeerArgs {
     pub peer_ca: PathBuf,
 }
 
+/// What Secrets are sealed and opened with.
+#[derive(Clone, Debug, Args)]
+pub struct SecretArgs {
+    /// File with the keys of sealed Secrets, mode 0600; `horchestra-api secret-keys new FILE` makes one. Read at
+    /// the start only. Without it Secrets can be neither read nor written through this process
+    #[arg(long, value_name = "FILE")]
+    pub secret_keys: Option<PathBuf>,
+}
+
 /// What is logged, and how.
 #[derive(Clone, Debug, Args)]
 pub struct TelemetryArgs {
@@ -164,6 +173,8 @@ mod tests {
         #[command(flatten)]
         peer: PeerArgs,
         #[command(flatten)]
+        secrets: SecretArgs,
+        #[command(flatten)]
         telemetry: TelemetryArgs,
         #[command(flatten)]
         shutdown: ShutdownArgs,
@@ -209,6 +220,7 @@ mod tests {
         assert_eq!(args.internal.internal_addr, loopback(9002));
         assert_eq!(args.tls.tls_reload_interval, Duration::from_secs(5));
         assert_eq!(args.peer.peer_ca, PathBuf::from("a"));
+        assert_eq!(args.secrets.secret_keys, None);
         assert_eq!(args.telemetry.log_format, LogFormat::Text);
         assert_eq!(args.shutdown.shutdown_timeout, Duration::from_secs(20));
         assert!(!format!("{:?}", args.database).contains("secret"));

@@ -16,7 +16,7 @@
 //! gRPC, keep state between calls beyond caches that may be lost at any time.
 //!
 //! Writing is described in the module `write`, rules in `admission`, the narrow doors of loops and gateways
-//! in `doors`, reading in `read`.
+//! in `doors`, reading in `read`; what is done about sealed objects in [`sealing`].
 
 mod admission;
 mod caller;
@@ -27,6 +27,7 @@ mod errors;
 mod placement;
 mod read;
 mod request;
+pub mod sealing;
 mod service;
 pub mod settings;
 mod write;

@@ -116,6 +116,16 @@ pub enum At {
     NotOlderThan(Revision),
 }
 
+/// How much of objects of a sealed kind is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Contents {
+    /// The object as it was written.
+    #[default]
+    Opened,
+    /// The clear part, with the contents still sealed: enough for metadata and most tables, and needs no keys.
+    Sealed,
+}
+
 /// A listing as a client asks for it; parameters are raw, since judging them is part of the answer.
 #[derive(Clone, Debug)]
 pub struct ListRequest {
@@ -130,6 +140,7 @@ pub struct ListRequest {
     pub resource_version_match: Option<String>,
     /// Only for telling clients that this belongs to watches.
     pub send_initial_events: Option<bool>,
+    pub contents: Contents,
 }
 
 impl ListRequest {
@@ -145,6 +156,7 @@ impl ListRequest {
             resource_version: None,
             resource_version_match: None,
             send_initial_events: None,
+            contents: Contents::Opened,
         }
     }
 }
@@ -173,6 +185,7 @@ pub struct WatchRequest {
     pub resource_version_match: Option<String>,
     pub send_initial_events: Option<bool>,
     pub allow_bookmarks: bool,
+    pub contents: Contents,
 }
 
 impl WatchRequest {
@@ -187,6 +200,7 @@ impl WatchRequest {
             resource_version_match: None,
             send_initial_events: None,
             allow_bookmarks: false,
+            contents: Contents::Opened,
         }
     }
 }

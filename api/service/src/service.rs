@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use horchestra_auth::KeyRing;
 use horchestra_core::gates::Gates;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::status::Status;
@@ -30,6 +31,8 @@ pub struct ServiceConfig {
     pub heartbeat_refresh: Duration,
     /// Features that are switched on (none).
     pub gates: Gates,
+    /// What Secrets are sealed and opened with; without it they can be neither read nor written.
+    pub secret_keys: Option<Arc<KeyRing>>,
 }
 
 impl Default for ServiceConfig {
@@ -41,6 +44,7 @@ impl Default for ServiceConfig {
             bookmark_interval: Duration::from_secs(50),
             heartbeat_refresh: Duration::from_secs(1),
             gates: Gates::default(),
+            secret_keys: None,
         }
     }
 }
@@ -140,6 +144,11 @@ impl Service {
 
     /// Reads one object.
     pub async fn get(&self, key: &Key, at: At) -> Result<Arc<Entry>, Status> {
+        self.open(self.get_object(key, at).await?)
+    }
+
+    /// Reads one object, of a sealed kind its clear part alone.
+    pub async fn get_clear(&self, key: &Key, at: At) -> Result<Arc<Entry>, Status> {
         self.get_object(key, at).await
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::registry::{self, KindSpec};
 use horchestra_core::status::Status;
-use horchestra_service::{Body, ListRequest, Part, Patch, PatchType, Written};
+use horchestra_service::{Body, Contents, ListRequest, Part, Patch, PatchType, Written};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -62,7 +62,11 @@ pub async fn serve(app: &Arc<App>, call: &Call, kind: Kind) -> Result<Answer, St
 pub async fn get(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, Status> {
     let (accepted, form) = form(call, Offer::OBJECTS)?;
     let key = key(view.kind(), call.route.namespace(), call.route.name());
-    let entry = app.service().get(&key, options::at(&call.query)?).await?;
+    let at = options::at(&call.query)?;
+    let entry = match form.contents() {
+        Contents::Opened => app.service().get(&key, at).await?,
+        Contents::Sealed => app.service().get_clear(&key, at).await?,
+    };
     respond::document(StatusCode::OK, accepted.wire, render::one(view, form, &entry)?)
 }
 
@@ -81,6 +85,7 @@ pub fn list_request(call: &Call, view: View) -> Result<ListRequest, Status> {
         resource_version: text("resourceVersion"),
         resource_version_match: text("resourceVersionMatch"),
         send_initial_events: options::send_initial_events(&call.query),
+        contents: Contents::Opened,
     })
 }
 
@@ -89,7 +94,8 @@ const LARGE: usize = 256;
 
 pub async fn list(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, Status> {
     let (accepted, form) = form(call, Offer::OBJECTS)?;
-    let mut listing = app.service().list(list_request(call, view)?).await?;
+    let request = ListRequest { contents: form.contents(), ..list_request(call, view)? };
+    let mut listing = app.service().list(request).await?;
     let large = listing.entries.len() > LARGE;
     app.keep_permitted(call, &mut listing);
     let render =

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use horchestra_core::status::Status;
-use horchestra_service::{Watch, WatchEvent, WatchRequest};
+use horchestra_service::{Contents, Watch, WatchEvent, WatchRequest};
 use http::{HeaderValue, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -55,6 +55,7 @@ pub fn request(call: &Call, view: View) -> Result<WatchRequest, Status> {
         resource_version_match: text("resourceVersionMatch"),
         send_initial_events: options::send_initial_events(&call.query),
         allow_bookmarks: call.query.flag("allowWatchBookmarks"),
+        contents: Contents::Opened,
     })
 }
 
@@ -81,7 +82,7 @@ pub async fn serve(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, St
     }
     let (_, form) = super::resources::form(call, Offer::WATCH)?;
     let lifetime = lifetime(call)?;
-    let request = request(call, view)?;
+    let request = WatchRequest { contents: form.contents(), ..request(call, view)? };
     let bookmarks = request.allow_bookmarks;
     let watch = app.service().watch(request).await?;
 
@@ -194,10 +195,13 @@ impl Feed {
                 _ => 0,
             },
         };
-        let made = self
-            .app
-            .frames()
-            .get(key, || render::one(self.view, self.form, &entry).map(|object| frame(kind, &object)));
+        let make = || render::one(self.view, self.form, &entry).map(|object| frame(kind, &object));
+        // What was opened is in this process for as long as it is being sent.
+        let made = if entry.key.kind.is_sealed() && self.form.contents() == Contents::Opened {
+            make().map(|frame| (frame, false))
+        } else {
+            self.app.frames().get(key, make)
+        };
         match made {
             Ok((frame, shared)) => {
                 self.metrics().frame(shared);

@@ -214,8 +214,9 @@ impl App {
             record.verb,
             Some(Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
         );
-        let telling =
-            write || matches!(code, 401 | 403 | 429 | 500..) || matches!(route, Some(Route::PodLog { .. }));
+        let sensitive = matches!(route, Some(Route::PodLog { .. }))
+            || route.and_then(Route::kind).is_some_and(|kind| kind.is_sealed());
+        let telling = write || sensitive || matches!(code, 401 | 403 | 429 | 500..);
         let path: String = parts.uri.path().chars().take(512).collect();
         let agent =
             parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("-");

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use horchestra_api::app::{App, Parts};
@@ -10,8 +10,8 @@ use horchestra_api::http::limits::Limits;
 use horchestra_api::metrics::Metrics;
 use horchestra_api::relay::Relay;
 use horchestra_api::server::{self, Listener, proxy::Block};
-use horchestra_auth::Authorizer;
 use horchestra_auth::pki::{Lifetime, LocalPki, PairFiles, Process};
+use horchestra_auth::{Authorizer, KeyRing};
 use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer};
 use horchestra_runtime::{Checks, Metrics as Page};
 use horchestra_service::{Service, ServiceConfig};
@@ -47,6 +47,8 @@ pub struct Setup {
     pub patience: Duration,
     /// In place of an empty store in memory.
     pub store: Option<Store>,
+    /// Without, Secrets can be neither read nor written.
+    pub secret_keys: bool,
 }
 
 impl Default for Setup {
@@ -59,6 +61,7 @@ impl Default for Setup {
             relay: false,
             patience: horchestra_api::app::PATIENCE,
             store: None,
+            secret_keys: true,
         }
     }
 }
@@ -100,7 +103,10 @@ impl Stack {
         horchestra_api::add_checks(&checks, &store);
         let page = Page::new("horchestra-api", "0.0.0", None);
         let app = App::new(Parts {
-            service: Service::new(store.clone(), ServiceConfig::default()),
+            service: Service::new(
+                store.clone(),
+                ServiceConfig { secret_keys: setup.secret_keys.then(keys), ..ServiceConfig::default() },
+            ),
             authorizer: Authorizer::new(),
             checks,
             metrics: Metrics::new(&page),
@@ -199,6 +205,12 @@ impl Stack {
     pub fn begin_stop(&self) {
         self.stop.cancel();
     }
+}
+
+/// The keys of every replica.
+pub fn keys() -> Arc<KeyRing> {
+    static KEYS: LazyLock<Arc<KeyRing>> = LazyLock::new(|| Arc::new(KeyRing::ephemeral().unwrap()));
+    Arc::clone(&KEYS)
 }
 
 pub fn pair(files: &PairFiles) -> KeyPairFiles {

@@ -27,7 +27,7 @@ use crate::errors::{door_error, door_status, read_status};
 use crate::request::{DoorError, Outcome};
 use crate::service::Service;
 use crate::write::draft::{columns, draft, spec_of};
-use crate::write::{Stored, stored_object};
+use crate::write::{Stored, clear_object};
 
 /// How often a report is applied anew after losing to another write.
 const ATTEMPTS: usize = 16;
@@ -108,7 +108,7 @@ where
     F: Fn(&Entry, &mut Object) -> Result<Edit, DoorError>,
 {
     let spec = spec_of(key.kind).map_err(DoorError::Refused)?;
-    let mut object = stored_object(entry).map_err(DoorError::Refused)?;
+    let mut object = clear_object(entry).map_err(DoorError::Refused)?;
     let class = match edit(entry, &mut object)? {
         Edit::Erase => {
             return Ok(Some(Stored::erase(Arc::clone(entry))));

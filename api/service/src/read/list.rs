@@ -15,7 +15,7 @@ use super::filter::Filter;
 use super::token::{CURRENT, Token, now_ms};
 use super::{bad_revision, parse_revision};
 use crate::errors;
-use crate::request::{At, ListRequest, Listing};
+use crate::request::{At, Contents, ListRequest, Listing};
 use crate::service::Service;
 use crate::write::draft::spec_of;
 
@@ -64,7 +64,10 @@ impl Service {
             }
             .encode()
         });
-        let entries = self.inner.heartbeats.show(&self.inner, page.entries).await;
+        let mut entries = self.inner.heartbeats.show(&self.inner, page.entries).await;
+        if request.contents == Contents::Opened {
+            entries = self.open_all(entries).await?;
+        }
         Ok(Listing { entries, revision: view.revision(), continue_token, remaining: page.remaining })
     }
 

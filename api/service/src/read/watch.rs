@@ -18,7 +18,7 @@ use super::filter::Filter;
 use super::list::check_match;
 use super::{bad_revision, parse_revision};
 use crate::errors;
-use crate::request::{At, WatchEvent, WatchRequest};
+use crate::request::{At, Contents, WatchEvent, WatchRequest};
 use crate::service::Service;
 use crate::write::draft::spec_of;
 
@@ -29,6 +29,8 @@ pub struct Watch {
     /// `None`: the stream ends with what is pending.
     watcher: Option<Watcher>,
     bookmarks: Option<Bookmarks>,
+    /// Opens what is sealed; `None`: it is handed out as it is.
+    opener: Option<Service>,
 }
 
 struct Bookmarks {
@@ -40,7 +42,7 @@ impl Watch {
     /// The next event; `None` when the stream has ended. Cancelling the future loses nothing.
     pub async fn next(&mut self) -> Option<WatchEvent> {
         loop {
-            if let Some(event) = self.pending.pop_front() {
+            if let Some(event) = self.ready() {
                 return Some(event);
             }
             let watcher = self.watcher.as_mut()?;
@@ -71,7 +73,20 @@ impl Watch {
 
     /// An event that is there without waiting, so that several can share a flush.
     pub fn ready(&mut self) -> Option<WatchEvent> {
-        self.pending.pop_front()
+        let event = self.pending.pop_front()?;
+        let Some(opener) = &self.opener else { return Some(event) };
+        let opened = match event {
+            WatchEvent::Added(entry) => opener.open(entry).map(WatchEvent::Added),
+            WatchEvent::Modified(entry) => opener.open(entry).map(WatchEvent::Modified),
+            WatchEvent::Deleted(entry) => opener.open(entry).map(WatchEvent::Deleted),
+            other => Ok(other),
+        };
+        // What cannot be shown must not be skipped: the stream ends before it.
+        Some(opened.unwrap_or_else(|status| {
+            self.pending.clear();
+            self.watcher = None;
+            WatchEvent::Failed(status)
+        }))
     }
 
     /// The revision up to which everything has been handed out, for a last bookmark when a stream is ended
@@ -91,7 +106,7 @@ impl Watch {
 
     fn failed(filter: Filter, status: Status) -> Watch {
         let pending = VecDeque::from([WatchEvent::Failed(status)]);
-        Watch { filter, pending, watcher: None, bookmarks: None }
+        Watch { filter, pending, watcher: None, bookmarks: None, opener: None }
     }
 }
 
@@ -136,6 +151,7 @@ enum Beginning {
 impl Service {
     pub(crate) async fn open_watch(&self, request: WatchRequest) -> Result<Watch, Status> {
         let spec = spec_of(request.kind)?;
+        let contents = request.contents;
         let filter =
             Filter::parse(spec, request.namespace, &request.label_selector, &request.field_selector)?;
         let beginning = beginning(
@@ -172,7 +188,8 @@ impl Service {
                 let every = self.inner.config.bookmark_interval;
                 let bookmarks =
                     request.allow_bookmarks.then(|| Bookmarks { every, next: Instant::now() + every });
-                Ok(Watch { filter, pending, watcher: Some(watcher), bookmarks })
+                let opener = (spec.kind.is_sealed() && contents == Contents::Opened).then(|| self.clone());
+                Ok(Watch { filter, pending, watcher: Some(watcher), bookmarks, opener })
             }
             Err(end) => Ok(Watch::failed(filter, errors::watch_status(&end))),
         }

@@ -25,6 +25,7 @@ impl Service {
         let mut document = document::read(spec, body)?;
         identity::bind(spec, namespace, &mut document.object)?;
         let (key, made_up) = identity::new_key(spec, &mut document.object)?;
+        self.require_keys(&key)?;
         if CallerClass::of(&context.caller).identified() {
             admission::refuse_deletion_mark(None, &document.object)
                 .map_err(|denial| denial.into_status(&key))?;

@@ -19,12 +19,12 @@ use horchestra_store::{Class, Entry};
 use serde_json::{Value, json};
 
 use super::draft::{columns, draft, spec_of};
-use super::update::stored_object;
+use super::update::clear_object;
 use super::{Attempt, Plan, Planned};
 use crate::admission::{self, Attributes, CallerClass, Door, Operation, Verdict};
 use crate::caller::RequestContext;
 use crate::clock;
-use crate::request::{DeleteOptions, Deleted, ListRequest, Propagation};
+use crate::request::{Contents, DeleteOptions, Deleted, ListRequest, Propagation};
 use crate::service::Service;
 
 /// Kubernetes' marker for "let the dependents go".
@@ -71,6 +71,8 @@ impl Service {
         request: ListRequest,
         options: &DeleteOptions,
     ) -> Result<Vec<Deleted>, Status> {
+        // Deleting looks at the clear part only, so it needs no keys.
+        let request = ListRequest { contents: Contents::Sealed, ..request };
         let listing = self.list_objects(request).await?;
         let deletions = listing.entries.into_iter().map(|entry| {
             let mut options = options.clone();
@@ -99,7 +101,7 @@ fn plan(
     options: &DeleteOptions,
 ) -> Result<Plan, Status> {
     let spec = spec_of(key.kind)?;
-    let stored = stored_object(old)?;
+    let stored = clear_object(old)?;
     let attributes = Attributes {
         caller: &context.caller,
         class: CallerClass::of(&context.caller),

@@ -14,6 +14,9 @@
 //!   other, so a crowd of patches to one object makes progress one by one.
 //! * Attempts are bounded. The answer after the last one is that of the rule whose guard failed, or 429.
 //!
+//! Objects of a sealed kind are planned in the clear and sealed just before the commit; an entry that a write
+//! answers is the one in the clear.
+//!
 //! Refused: holding a lock around the first attempt. Most objects have one writer at a time, and a queue
 //! would turn a slow commit of one client into latency for all.
 
@@ -25,7 +28,7 @@ mod identity;
 mod patch;
 mod update;
 
-pub(crate) use update::stored_object;
+pub(crate) use update::{clear_object, stored_object};
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -126,10 +129,14 @@ impl Service {
                 Planned::Nothing(entry) => {
                     return Ok(Written { entry, created: false, erased: false, warnings });
                 }
-                Planned::Create(draft) => {
-                    (Op::Create(draft.clone()), Stored::Object { draft: Box::new(draft), core: None })
+                Planned::Create(draft) => (
+                    Op::Create(self.seal(draft.clone(), None)?),
+                    Stored::Object { draft: Box::new(draft), core: None },
+                ),
+                Planned::Update { draft, old, class } => {
+                    let (op, stored) = Stored::update(draft, &old, class);
+                    (self.seal_update(op, &old)?, stored)
                 }
-                Planned::Update { draft, old, class } => Stored::update(draft, &old, class),
                 Planned::Erase(old) => Stored::erase(old),
             };
             let mut guards: Vec<Guard> = context.caller.fence().into_iter().collect();

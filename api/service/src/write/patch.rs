@@ -30,6 +30,7 @@ impl Service {
         let verb = if part == Part::Status { "status" } else { "patch" };
         self.run(context, verb, key, options.dry_run, |attempt: Attempt<'_>| {
             let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
+            let old = self.open(old)?;
             let mut shown = stored_object(&old)?;
             let head = old.revision.to_string();
             shown.set_metadata("resourceVersion", head.clone());

@@ -6,6 +6,7 @@ use horchestra_core::decode::Document;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::names;
 use horchestra_core::object::Object;
+use horchestra_core::sealed;
 use horchestra_core::status::Status;
 use horchestra_store::{Class, Draft, Entry, Guard, Revision};
 use serde_json::json;
@@ -47,6 +48,7 @@ impl Service {
         let verb = if part == Part::Status { "status" } else { "update" };
         self.run(context, verb, key, options.dry_run, |attempt: Attempt<'_>| {
             let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
+            let old = self.open(old)?;
             if !uid.is_empty() && uid != old.uid.to_string() {
                 let why = format!("its uid is {}, not {uid} as in the body", old.uid);
                 return Err(Status::conflict(key.kind, &key.name, why));
@@ -131,8 +133,20 @@ impl Service {
     }
 }
 
-/// The stored object without its resourceVersion, as new versions are compared with it.
+/// The stored object without its resourceVersion, as new versions are compared with it. One of a sealed kind
+/// has to be opened before.
 pub(crate) fn stored_object(entry: &Entry) -> Result<Object, Status> {
+    let object = clear_object(entry)?;
+    if entry.key.kind.is_sealed() && object.get(sealed::MEMBER).is_some() {
+        tracing::error!(key = %entry.key, "an object was to be changed without being opened");
+        return Err(Status::internal("the object was not opened"));
+    }
+    Ok(object)
+}
+
+/// As [`stored_object`], for changes that are about the clear part of an object alone: of a sealed kind, its
+/// contents are carried along sealed.
+pub(crate) fn clear_object(entry: &Entry) -> Result<Object, Status> {
     let mut object = entry.object().map_err(|error| {
         tracing::error!(key = %entry.key, %error, "a stored object cannot be read");
         Status::internal("the stored object cannot be read")

@@ -1,10 +1,10 @@
 //! A service on a fresh in-memory database, and short ways to talk to it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use horchestra_auth::Identity;
 use horchestra_auth::identity::Credential;
+use horchestra_auth::{Identity, KeyRing};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::status::Status;
 use horchestra_service::{
@@ -140,12 +140,27 @@ async fn replica(database: &MemoryDatabase) -> Service {
     served(database.connect()).await
 }
 
+/// The keys of every process that does not ask for others.
+pub fn keys() -> Arc<KeyRing> {
+    static KEYS: LazyLock<Arc<KeyRing>> = LazyLock::new(|| Arc::new(KeyRing::ephemeral().unwrap()));
+    Arc::clone(&KEYS)
+}
+
 /// A service over a connection that a test can meddle with.
 pub async fn served(backend: Arc<MemoryBackend>) -> Service {
     configured(backend, ServiceConfig::default()).await
 }
 
 async fn configured(backend: Arc<MemoryBackend>, config: ServiceConfig) -> Service {
+    process(backend, ServiceConfig { secret_keys: Some(keys()), ..config }).await
+}
+
+/// As [`served`], with other keys, or none.
+pub async fn served_with(backend: Arc<MemoryBackend>, secret_keys: Option<Arc<KeyRing>>) -> Service {
+    process(backend, ServiceConfig { secret_keys, ..ServiceConfig::default() }).await
+}
+
+async fn process(backend: Arc<MemoryBackend>, config: ServiceConfig) -> Service {
     let store = Store::open(backend, StoreOptions::default());
     tokio::time::timeout(DEADLINE, store.ready()).await.expect("the store gets ready");
     Service::new(store, config)
