@@ -13,6 +13,7 @@ mod patch;
 mod property;
 mod races;
 mod requests;
+mod sealing;
 mod secrets;
 mod services;
 mod sets;

@@ -1,0 +1,118 @@
+//! Secrets over HTTP: whole where they are asked for, and no more than their clear part where that is enough.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::client::Next;
+use crate::stack::{Setup, Stack};
+
+const SECRETS: &str = "/apis/horchestra.io/v1/namespaces/default/secrets";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+
+/// Base64 of "hunter2".
+const VALUE: &str = "aHVudGVyMg==";
+
+fn secret(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"app": "shop"}, "annotations": {"note": "private"}},
+        "stringData": {"password": "hunter2"},
+    })
+}
+
+#[tokio::test]
+async fn every_form_that_shows_contents_shows_them_whole() {
+    let stack = Stack::with_namespaces().await;
+    let client = stack.master();
+    let created = client.post(SECRETS, &secret("db")).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let created = created.json();
+    assert_eq!(created["data"], json!({"password": VALUE}));
+    let path = format!("{SECRETS}/db");
+    assert_eq!(client.get(&path).await.json(), created);
+    assert_eq!(client.get(SECRETS).await.json()["items"][0]["data"], created["data"]);
+    let yaml = client.get_as(&path, "application/yaml").await.text();
+    assert!(yaml.contains(VALUE), "{yaml}");
+    let table = client.get_as(&format!("{SECRETS}?includeObject=Object"), TABLE).await.json();
+    assert_eq!(table["rows"][0]["object"]["data"], created["data"]);
+    let patched = client.merge(&path, &json!({"stringData": {"user": "me"}})).await.json();
+    assert_eq!(patched["data"], json!({"password": VALUE, "user": "bWU="}));
+    let tested = json!([{"op": "test", "path": "/data/password", "value": VALUE},
+        {"op": "remove", "path": "/data/user"}]);
+    let patched = client.json_patch(&path, &tested).await;
+    assert_eq!((patched.status, &patched.json()["data"]), (200, &created["data"]));
+    let wrong =
+        client.json_patch(&path, &json!([{"op": "test", "path": "/data/password", "value": "eA=="}])).await;
+    assert_eq!(wrong.status, 422);
+    assert!(!wrong.text().contains(VALUE), "{}", wrong.text());
+}
+
+#[tokio::test]
+async fn watches_are_open_too_and_for_each_watcher_anew() {
+    let stack = Stack::with_namespaces().await;
+    let client = stack.master();
+    client.post(SECRETS, &secret("db")).await;
+    let path = format!("{SECRETS}?watch=1");
+    let mut whole = client.lines(&path, &[]).await;
+    let mut second = client.lines(&path, &[]).await;
+    let mut metadata = client.lines(&path, &[("accept", METADATA)]).await;
+    client.merge(&format!("{SECRETS}/db"), &json!({"metadata": {"labels": {"app": "other"}}})).await;
+    for expected in ["ADDED", "MODIFIED"] {
+        for watch in [&mut whole, &mut second] {
+            let frame = watch.frame().await;
+            assert_eq!(
+                (frame["type"].as_str(), &frame["object"]["data"]["password"]),
+                (Some(expected), &json!(VALUE))
+            );
+        }
+        let Next::Line(line) = metadata.next().await else { panic!("no frame") };
+        assert!(line.contains(expected) && line.contains("PartialObjectMetadata"), "{line}");
+        for hidden in [VALUE, "private", "sealed"] {
+            assert!(!line.contains(hidden), "{hidden} is in {line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn metadata_and_tables_need_no_keys() {
+    let stack = Stack::with_namespaces().await;
+    let client = stack.master();
+    client.post(SECRETS, &secret("db")).await;
+    // The same store, behind a replica that was given no keys.
+    let setup = Setup { store: Some(stack.store.clone()), secret_keys: false, ..Setup::default() };
+    let bare = Stack::with(setup).await;
+    let client = bare.master();
+    let path = format!("{SECRETS}/db");
+    for (path, accept) in [
+        (path.clone(), METADATA),
+        (SECRETS.to_owned(), METADATA_LIST),
+        (format!("{SECRETS}?labelSelector=app%3Dshop&fieldSelector=type%3DOpaque"), TABLE),
+    ] {
+        let reply = client.get_as(&path, accept).await;
+        let text = reply.text();
+        assert_eq!(reply.status, 200, "{text}");
+        assert!(text.contains(r#""app":"shop""#), "{text}");
+        for hidden in [VALUE, "private", "sealed"] {
+            assert!(!text.contains(hidden), "{hidden} is in {text}");
+        }
+    }
+    for (method, path, body) in [
+        (Method::GET, path.as_str(), None),
+        (Method::GET, SECRETS, None),
+        (Method::POST, SECRETS, Some(secret("other"))),
+        (Method::PUT, path.as_str(), Some(secret("db"))),
+    ] {
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let headers = [("content-type", "application/json")];
+        let reply = client.send(method.clone(), path, &headers, body).await;
+        assert_eq!((reply.status, reply.reason().as_str()), (503, "ServiceUnavailable"), "{method} {path}");
+        assert!(reply.message().contains("--secret-keys"), "{}", reply.message());
+        assert!(!reply.header("retry-after").is_empty());
+    }
+    let mut watch = client.lines(&format!("{SECRETS}?watch=1"), &[]).await;
+    let frame = watch.frame().await;
+    assert_eq!((frame["type"].as_str(), frame["object"]["code"].as_i64()), (Some("ERROR"), Some(503)));
+    assert_eq!(watch.next().await, Next::End);
+    assert_eq!(client.delete(&path).await.status, 200, "deleting looks at nothing that is sealed");
+}
