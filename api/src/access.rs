@@ -101,7 +101,7 @@ impl App {
                 .map_err(|why| Status::forbidden_path(path, why));
         };
         let namespace = route.namespace().unwrap_or_default();
-        let asked = Attributes::resource(verb.word(), kind.group(), kind.plural(), namespace, route.name())
+        let asked = Attributes::resource(verb.word(), route.group(), kind.plural(), namespace, route.name())
             .of_subresource(route.subresource());
         let judged = self.allowed(known, &asked);
         let refuse = |why| Err(Status::forbidden(kind, route.name(), why));

@@ -50,8 +50,21 @@ impl View {
     pub fn api_version(self) -> &'static str {
         match self {
             View::Stored(spec) => spec.kind.api_version(),
-            View::Alias(_) => "v1",
+            View::Alias(alias) => alias.spec().api_version,
         }
+    }
+
+    /// The group of what is shown.
+    pub fn group(self) -> &'static str {
+        match self {
+            View::Stored(spec) => spec.group(),
+            View::Alias(alias) => alias.judged_group(),
+        }
+    }
+
+    /// The shape in which documents are written, where it is not the stored one.
+    pub fn written_as(self) -> Option<&'static KindSpec> {
+        self.alias().and_then(|alias| alias.spec().written)
     }
 
     pub fn kind_name(self) -> &'static str {

@@ -153,7 +153,7 @@ pub fn validate(spec: &KindSpec, object: &Object, stored: Option<&Object>) -> Re
 
 /// Fills in apiVersion and kind; 400 when the document claims to be something else.
 fn stamp_type(spec: &KindSpec, object: &mut Object) -> Result<(), Status> {
-    for (member, want) in [("apiVersion", spec.kind.api_version()), ("kind", spec.kind.name())] {
+    for (member, want) in [("apiVersion", spec.api_version()), ("kind", spec.kind.name())] {
         match object.0.get(member) {
             None | Some(Value::Null) => {}
             Some(Value::String(text)) if text.is_empty() || text == want => {}

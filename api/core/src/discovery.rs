@@ -4,14 +4,14 @@
 //! every replica of a version serves the same bytes. Only what is routed is listed: clients (and the
 //! conformance checks) call each listed verb and expect not to be told that it is not there.
 //!
-//! Of the core group only Pods are listed. Nodes and Namespaces are served there as well, but a client that
+//! Of the core group only Pods and Events are listed. Nodes and Namespaces are served there as well, but a client that
 //! sees them listed sends `kubectl get nodes` (and every write) to the core group instead of to ours.
 
 use serde_json::{Value, json};
 
 use crate::alias::ALIASES;
 use crate::kind::Kind;
-use crate::registry::{KindSpec, served};
+use crate::registry::{KindSpec, described};
 
 /// What can be done with every stored kind.
 pub const VERBS: [&str; 8] =
@@ -55,8 +55,8 @@ impl DiscoveryVersion {
 /// The served groups with their versions, in byte order of the group, most preferred version first.
 pub fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-    for spec in served().iter().filter(|spec| !spec.kind.group().is_empty()) {
-        let (group, version) = (spec.kind.group(), spec.kind.version());
+    for spec in described().filter(|spec| !spec.group().is_empty()) {
+        let (group, version) = (spec.group(), spec.version());
         match groups.iter_mut().find(|(name, _)| *name == group) {
             Some((_, versions)) if versions.contains(&version) => {}
             Some((_, versions)) => versions.push(version),
@@ -69,11 +69,8 @@ pub fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
 
 /// The kinds of one group version, in byte order of the plural.
 pub fn kinds_of(group: &str, version: &str) -> Vec<&'static KindSpec> {
-    let mut kinds: Vec<&KindSpec> = served()
-        .iter()
-        .copied()
-        .filter(|spec| spec.kind.group() == group && spec.kind.version() == version)
-        .collect();
+    let mut kinds: Vec<&KindSpec> =
+        described().filter(|spec| spec.group() == group && spec.version() == version).collect();
     kinds.sort_unstable_by_key(|spec| spec.plural());
     kinds
 }
@@ -85,7 +82,7 @@ pub fn core_versions() -> Value {
 
 /// `/api/v1`
 pub fn core_resources() -> Value {
-    let mut resources = Vec::new();
+    let mut resources: Vec<Value> = kinds_of("", "v1").into_iter().flat_map(entries).collect();
     for alias in ALIASES.into_iter().filter(|alias| alias.advertised) {
         resources.push(json!({
             "name": alias.plural,
@@ -139,30 +136,7 @@ pub fn resources(group: &str, version: &str) -> Option<Value> {
     if kinds.is_empty() {
         return None;
     }
-    let mut resources = Vec::new();
-    for spec in kinds {
-        let entry = |name: &str, singular: &str, verbs: &[&str]| {
-            json!({
-                "name": name,
-                "singularName": singular,
-                "namespaced": spec.namespaced(),
-                "group": group,
-                "version": version,
-                "kind": spec.kind.name(),
-                "verbs": verbs,
-            })
-        };
-        let mut resource = entry(spec.plural(), spec.singular, &VERBS);
-        for (member, names) in [("shortNames", spec.short_names), ("categories", spec.categories)] {
-            if !names.is_empty() {
-                resource[member] = json!(names);
-            }
-        }
-        resources.push(resource);
-        if spec.has_status() {
-            resources.push(entry(&format!("{}/status", spec.plural()), "", status_verbs(spec.kind)));
-        }
-    }
+    let resources: Vec<Value> = kinds.into_iter().flat_map(entries).collect();
     Some(json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -171,10 +145,36 @@ pub fn resources(group: &str, version: &str) -> Option<Value> {
     }))
 }
 
+/// The entries of a kind in the list of its group: itself, and its status.
+fn entries(spec: &KindSpec) -> Vec<Value> {
+    let entry = |name: &str, singular: &str, verbs: &[&str]| {
+        json!({
+            "name": name,
+            "singularName": singular,
+            "namespaced": spec.namespaced(),
+            "group": spec.group(),
+            "version": spec.version(),
+            "kind": spec.kind.name(),
+            "verbs": verbs,
+        })
+    };
+    let mut resource = entry(spec.plural(), spec.singular, &VERBS);
+    for (member, names) in [("shortNames", spec.short_names), ("categories", spec.categories)] {
+        if !names.is_empty() {
+            resource[member] = json!(names);
+        }
+    }
+    let mut entries = vec![resource];
+    if spec.has_status() {
+        entries.push(entry(&format!("{}/status", spec.plural()), "", status_verbs(spec.kind)));
+    }
+    entries
+}
+
 /// `/api`, aggregated.
 pub fn aggregated_core(version: DiscoveryVersion) -> Value {
     let pod = json!({"group": "", "version": "v1", "kind": "Pod"});
-    let mut resources = Vec::new();
+    let mut resources: Vec<Value> = kinds_of("", "v1").into_iter().map(aggregated_kind).collect();
     for alias in ALIASES.into_iter().filter(|alias| alias.advertised) {
         resources.push(json!({
             "resource": alias.plural,
@@ -225,8 +225,8 @@ fn aggregated_group(name: &str, versions: Vec<(&str, Vec<Value>)>) -> Value {
 
 fn aggregated_kind(spec: &KindSpec) -> Value {
     let kind = json!({
-        "group": spec.kind.group(),
-        "version": spec.kind.version(),
+        "group": spec.group(),
+        "version": spec.version(),
         "kind": spec.kind.name(),
     });
     let mut resource = json!({

@@ -23,6 +23,7 @@ pub mod openapi;
 pub mod patch;
 pub mod path;
 pub mod quantity;
+pub mod reasons;
 pub mod registry;
 pub mod schema;
 pub mod sealed;

@@ -3,18 +3,22 @@
 //! Adding a kind is one module under [`crate::kinds`] and one line in the list of this module. Everything generic
 //! (routes, discovery, OpenAPI, tables, watch cache) walks this list and knows no kind by name.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::kind::Kind;
 use crate::kinds;
 use crate::object::Object;
 use crate::schema::Schema;
-use crate::status::Cause;
+use crate::status::{Cause, Reason, Status};
 use crate::table::{Column, PLAIN};
 
 /// What the generic code needs to know of one kind.
 pub struct KindSpec {
     pub kind: Kind,
+    /// Set where the entry describes a kind in another shape than it is stored in.
+    pub form: Option<&'static Form>,
     pub list_kind: &'static str,
     pub singular: &'static str,
     pub short_names: &'static [&'static str],
@@ -36,6 +40,48 @@ pub struct KindSpec {
     pub facts: fn(&Object) -> Facts,
     /// The other objects that one object speaks of.
     pub references: fn(&Object) -> Vec<Reference>,
+}
+
+/// Another shape of a kind, served under a group of its own.
+///
+/// It calls some members of the object by other names and differs in nothing else. The names are exchanged: a
+/// member that one shape does not know stays one that the other does not know. So going over and back gives the
+/// very same object, whatever it holds.
+#[derive(Debug)]
+pub struct Form {
+    pub group: &'static str,
+    /// `group/version`.
+    pub api_version: &'static str,
+    /// Names of members in the stored shape, each with its name in this one.
+    pub members: &'static [(&'static str, &'static str)],
+}
+
+impl Form {
+    /// The name in the other shape, from either.
+    pub fn other<'a>(&self, member: &'a str) -> &'a str {
+        for (stored, shown) in self.members {
+            if *stored == member {
+                return shown;
+            }
+            if *shown == member {
+                return stored;
+            }
+        }
+        member
+    }
+
+    /// A path such as `involvedObject.name` in the other shape, from either.
+    pub fn other_path(&self, path: &str) -> String {
+        let end = path.find(['.', '[']).unwrap_or(path.len());
+        format!("{}{}", self.other(&path[..end]), &path[end..])
+    }
+
+    fn exchanged(&self, object: &Object, api_version: &str) -> Object {
+        let members = object.0.iter().map(|(name, value)| (self.other(name).to_owned(), value.clone()));
+        let mut other = Object(members.collect());
+        other.0.insert("apiVersion".to_owned(), api_version.into());
+        other
+    }
 }
 
 /// A field that field selectors may name.
@@ -99,6 +145,15 @@ impl Reference {
 /// History of kinds that say nothing else.
 const DEFAULT_HISTORY: u32 = 10;
 
+impl std::fmt::Debug for KindSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KindSpec")
+            .field("kind", &self.kind)
+            .field("group", &self.group())
+            .finish_non_exhaustive()
+    }
+}
+
 impl KindSpec {
     /// An entry with nothing special about it.
     pub(crate) const fn base(
@@ -109,6 +164,7 @@ impl KindSpec {
     ) -> KindSpec {
         KindSpec {
             kind,
+            form: None,
             list_kind,
             singular,
             schema,
@@ -136,6 +192,46 @@ impl KindSpec {
 
     pub fn plural(&self) -> &'static str {
         self.kind.plural()
+    }
+
+    /// The group that this shape of the kind is served under.
+    pub fn group(&self) -> &'static str {
+        self.form.map_or(self.kind.group(), |form| form.group)
+    }
+
+    pub fn version(&self) -> &'static str {
+        self.kind.version()
+    }
+
+    /// `group/version` of this shape.
+    pub fn api_version(&self) -> &'static str {
+        self.form.map_or(self.kind.api_version(), |form| form.api_version)
+    }
+
+    /// The stored object in this shape.
+    pub fn shown<'a>(&self, stored: &'a Object) -> Cow<'a, Object> {
+        match self.form {
+            Some(form) => Cow::Owned(form.exchanged(stored, form.api_version)),
+            None => Cow::Borrowed(stored),
+        }
+    }
+
+    /// An object of this shape as it is stored.
+    pub fn stored(&self, shown: Object) -> Object {
+        match self.form {
+            Some(form) => form.exchanged(&shown, self.kind.api_version()),
+            None => shown,
+        }
+    }
+
+    /// A refusal by the rules of the kind, in the words of this shape.
+    pub fn reworded(&self, status: Status) -> Status {
+        let Some(form) = self.form.filter(|_| status.reason == Reason::Invalid) else { return status };
+        let mut causes = status.details.causes;
+        for cause in &mut causes {
+            cause.field = form.other_path(&cause.field);
+        }
+        Status::invalid(self.kind, &status.details.name, causes)
     }
 
     pub fn namespaced(&self) -> bool {
@@ -180,6 +276,7 @@ impl Selectable {
 
 /// Every served kind, in the order of discovery.
 static SERVED: &[&KindSpec] = &[
+    &kinds::event::SPEC,
     &kinds::certificate_signing_request::SPEC,
     &kinds::application::SPEC,
     &kinds::application_set::SPEC,
@@ -195,9 +292,17 @@ static SERVED: &[&KindSpec] = &[
     &kinds::secret_store::SPEC,
 ];
 
+/// The other shapes in which kinds are served.
+static FORMS: &[&KindSpec] = &[&kinds::event::EVENTS_K8S_IO];
+
 /// Every served kind, ordered by group and plural.
 pub fn served() -> &'static [&'static KindSpec] {
     SERVED
+}
+
+/// Every entry that clients are told of: the served kinds, and the other shapes of some.
+pub fn described() -> impl Iterator<Item = &'static KindSpec> {
+    SERVED.iter().chain(FORMS).copied()
 }
 
 /// The entry of a kind; `None` for kinds that are not served.
@@ -207,8 +312,5 @@ pub fn spec(kind: Kind) -> Option<&'static KindSpec> {
 
 /// The kind that URLs name this way.
 pub fn by_resource(group: &str, version: &str, plural: &str) -> Option<&'static KindSpec> {
-    SERVED
-        .iter()
-        .copied()
-        .find(|spec| spec.kind.group() == group && spec.kind.version() == version && spec.plural() == plural)
+    described().find(|spec| spec.group() == group && spec.version() == version && spec.plural() == plural)
 }

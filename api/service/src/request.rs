@@ -6,9 +6,12 @@ use bytes::Bytes;
 pub use horchestra_core::admit::FieldValidation;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::Object;
+use horchestra_core::registry::KindSpec;
 use horchestra_core::status::Status;
 use horchestra_store::{Entry, Revision};
 use uuid::Uuid;
+
+use crate::write::draft::spec_of;
 
 /// The document of a write.
 #[derive(Clone, Debug)]
@@ -30,6 +33,18 @@ pub struct WriteOptions {
     pub field_manager: Option<String>,
     /// A `resourceVersion` must name the head exactly, also on the main resource.
     pub exact_resource_version: bool,
+    /// The shape in which the document is written; `None`: as the kind is stored.
+    pub written_as: Option<&'static KindSpec>,
+}
+
+impl WriteOptions {
+    /// The entry of the shape in which a document of the kind is written.
+    pub(crate) fn shape(&self, kind: Kind) -> Result<&'static KindSpec, Status> {
+        match self.written_as {
+            Some(shape) if shape.kind == kind => Ok(shape),
+            _ => spec_of(kind),
+        }
+    }
 }
 
 /// Which part of an object a write is about.

@@ -1,4 +1,5 @@
-//! The core-group aliases: Applications as Pods, our Nodes and Namespaces in their core shape. Read only.
+//! The aliases: Applications as Pods, our Nodes and Namespaces in their core shape, all of them to be read
+//! only; and Events in the shape of their second group, which are written as well.
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub async fn serve(app: &Arc<App>, call: &Call, alias: Alias) -> Result<Answer, 
         Some(Verb::Get) => resources::get(app, call, view).await,
         Some(Verb::List) => resources::list(app, call, view).await,
         Some(Verb::Watch) => super::watch::serve(app, call, view).await,
+        Some(_) if alias.spec().written.is_some() => resources::write(app, call, view).await,
         _ => Err(Status::no_such_route()),
     }
 }

@@ -64,6 +64,7 @@ pub fn write(options: &str, query: &Query) -> Result<WriteOptions, Status> {
         field_validation,
         field_manager: (!manager.is_empty()).then(|| manager.to_owned()),
         exact_resource_version: query.flag("exactResourceVersion"),
+        ..WriteOptions::default()
     })
 }
 

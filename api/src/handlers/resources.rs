@@ -6,7 +6,7 @@ use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::registry::{self, KindSpec};
 use horchestra_core::status::Status;
-use horchestra_service::{Body, Contents, ListRequest, Part, Patch, PatchType, Written};
+use horchestra_service::{Body, Contents, ListRequest, Part, Patch, PatchType, WriteOptions, Written};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -37,23 +37,33 @@ pub fn form(call: &Call, offer: Offer) -> Result<(Accepted, Form), Status> {
 
 pub async fn serve(app: &Arc<App>, call: &Call, kind: Kind) -> Result<Answer, Status> {
     let view = View::Stored(spec(kind)?);
+    match call.verb {
+        Some(Verb::Get) => get(app, call, view).await,
+        Some(Verb::List) => list(app, call, view).await,
+        Some(Verb::Watch) => super::watch::serve(app, call, view).await,
+        _ => write(app, call, view).await,
+    }
+}
+
+/// A request that changes something, in the shape that is shown.
+pub async fn write(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, Status> {
+    let kind = view.kind();
     match (&call.route, call.verb) {
-        (_, Some(Verb::Get)) => get(app, call, view).await,
-        (_, Some(Verb::List)) => list(app, call, view).await,
-        (_, Some(Verb::Watch)) => super::watch::serve(app, call, view).await,
-        (Route::Collection { namespace, .. }, Some(Verb::Create)) => {
-            create(app, call, view, kind, namespace.as_deref().unwrap_or_default()).await
+        (Route::Collection { .. } | Route::AliasCollection { .. }, Some(Verb::Create)) => {
+            create(app, call, view, kind, call.route.namespace().unwrap_or_default()).await
         }
-        (Route::Collection { .. }, Some(Verb::DeleteCollection)) => {
+        (Route::Collection { .. } | Route::AliasCollection { .. }, Some(Verb::DeleteCollection)) => {
             delete_collection(app, call, view, kind).await
         }
-        (Route::Item { .. } | Route::ItemStatus { .. }, Some(Verb::Update)) => {
+        (Route::Item { .. } | Route::ItemStatus { .. } | Route::AliasItem { .. }, Some(Verb::Update)) => {
             update(app, call, view, kind).await
         }
-        (Route::Item { .. } | Route::ItemStatus { .. }, Some(Verb::Patch)) => {
+        (Route::Item { .. } | Route::ItemStatus { .. } | Route::AliasItem { .. }, Some(Verb::Patch)) => {
             patch(app, call, view, kind).await
         }
-        (Route::Item { .. }, Some(Verb::Delete)) => delete(app, call, kind).await,
+        (Route::Item { .. } | Route::AliasItem { .. }, Some(Verb::Delete)) => {
+            delete(app, call, view, kind).await
+        }
         _ => Err(Status::no_such_route()),
     }
 }
@@ -118,6 +128,10 @@ async fn document(call: &Call) -> Result<Body, Status> {
     })
 }
 
+fn write_options(name: &str, call: &Call, view: View) -> Result<WriteOptions, Status> {
+    Ok(WriteOptions { written_as: view.written_as(), ..options::write(name, &call.query)? })
+}
+
 fn written(
     accepted: Accepted,
     form: Form,
@@ -138,7 +152,7 @@ async fn create(
     namespace: &str,
 ) -> Result<Answer, Status> {
     let (accepted, form) = form(call, Offer::OBJECTS)?;
-    let options = options::write("CreateOptions", &call.query)?;
+    let options = write_options("CreateOptions", call, view)?;
     let body = document(call).await?;
     let done = app.service().create(&call.context, kind, namespace, body, &options).await?;
     written(accepted, form, view, StatusCode::CREATED, &done)
@@ -146,7 +160,7 @@ async fn create(
 
 async fn update(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<Answer, Status> {
     let (accepted, form) = form(call, Offer::OBJECTS)?;
-    let options = options::write("UpdateOptions", &call.query)?;
+    let options = write_options("UpdateOptions", call, view)?;
     let body = document(call).await?;
     let key = key(kind, call.route.namespace(), call.route.name());
     let done = if matches!(call.route, Route::ItemStatus { .. }) {
@@ -172,7 +186,7 @@ async fn patch(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<An
             )));
         }
     };
-    let options = options::write("PatchOptions", &call.query)?;
+    let options = write_options("PatchOptions", call, view)?;
     let key = key(kind, call.route.namespace(), call.route.name());
     let part = if matches!(call.route, Route::ItemStatus { .. }) { Part::Status } else { Part::Main };
     let patch = Patch { kind: language, document: call.body().await? };
@@ -181,7 +195,7 @@ async fn patch(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<An
     written(accepted, form, view, code, &done)
 }
 
-async fn delete(app: &Arc<App>, call: &Call, kind: Kind) -> Result<Answer, Status> {
+async fn delete(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<Answer, Status> {
     let accepted = negotiate::accept(&call.headers, Offer::OBJECTS)?;
     let body = call.body().await?;
     let options = options::delete(&call.headers, &call.query, &body)?;
@@ -189,7 +203,7 @@ async fn delete(app: &Arc<App>, call: &Call, kind: Kind) -> Result<Answer, Statu
     let done = app.service().delete(&call.context, &key, &options).await?;
     let details = json!({
         "name": key.name,
-        "group": kind.group(),
+        "group": view.group(),
         "kind": kind.plural(),
         "uid": done.entry.uid.to_string(),
     });
@@ -203,7 +217,7 @@ async fn delete_collection(app: &Arc<App>, call: &Call, view: View, kind: Kind) 
     let options = options::delete(&call.headers, &call.query, &body)?;
     let done = app.service().delete_collection(&call.context, list_request(call, view)?, &options).await?;
     let warnings: Vec<String> = done.into_iter().flat_map(|deleted| deleted.warnings).collect();
-    success(accepted, &json!({"group": kind.group(), "kind": kind.plural()}), &warnings)
+    success(accepted, &json!({"group": view.group(), "kind": kind.plural()}), &warnings)
 }
 
 fn success(accepted: Accepted, details: &Value, warnings: &[String]) -> Result<Answer, Status> {

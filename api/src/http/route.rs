@@ -30,12 +30,14 @@ pub enum Probe {
     Health,
 }
 
-/// A resource of the core group that shows our own objects in another shape.
+/// A resource that shows our own objects in another shape: of the core group, and Events of a second group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Alias {
     Pods,
     Nodes,
     Namespaces,
+    /// Events of the group `events.k8s.io`, which can be written too.
+    Events,
 }
 
 impl Alias {
@@ -45,7 +47,12 @@ impl Alias {
             Alias::Pods => &alias::PODS,
             Alias::Nodes => &alias::NODES,
             Alias::Namespaces => &alias::NAMESPACES,
+            Alias::Events => &alias::EVENTS,
         }
+    }
+
+    fn is_written(self) -> bool {
+        self.spec().written.is_some()
     }
 
     pub fn plural(self) -> &'static str {
@@ -57,8 +64,15 @@ impl Alias {
         self.spec().kind
     }
 
-    fn of(plural: &str) -> Option<Alias> {
-        [Alias::Pods, Alias::Nodes, Alias::Namespaces].into_iter().find(|alias| alias.plural() == plural)
+    /// The group that permissions are judged on: of a shape that is written its own, else that of the kind.
+    pub fn judged_group(self) -> &'static str {
+        if self.is_written() { self.spec().group } else { self.kind().group() }
+    }
+
+    fn of(group: &str, version: &str, plural: &str) -> Option<Alias> {
+        [Alias::Pods, Alias::Nodes, Alias::Namespaces, Alias::Events]
+            .into_iter()
+            .find(|alias| version == "v1" && alias.spec().group == group && alias.plural() == plural)
     }
 }
 
@@ -170,6 +184,8 @@ impl Route {
         match self {
             Route::Probe { .. } => ANY,
             Route::Collection { kind, namespace } if namespace.is_none() && kind.namespaced() => READ,
+            Route::AliasCollection { alias, namespace: Some(_) } if alias.is_written() => COLLECTION,
+            Route::AliasItem { alias, .. } if alias.is_written() => ITEM,
             Route::Collection { .. } => COLLECTION,
             Route::Item { .. } => ITEM,
             Route::ItemStatus { kind, .. } if kind.takes_status_writes() => STATUS,
@@ -214,6 +230,14 @@ impl Route {
             Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => Some(alias.kind()),
             Route::PodLog { .. } => Some(Kind::Application),
             _ => None,
+        }
+    }
+
+    /// The group whose permission decides, where the route is a resource.
+    pub fn group(&self) -> &'static str {
+        match self {
+            Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => alias.judged_group(),
+            _ => self.kind().map_or("", Kind::group),
         }
     }
 
@@ -271,6 +295,7 @@ impl Route {
                 Alias::Pods => "pods",
                 Alias::Nodes => "core-nodes",
                 Alias::Namespaces => "core-namespaces",
+                Alias::Events => "events.k8s.io",
             },
             Route::PodLog { .. } => "pods/log",
         }
@@ -284,13 +309,9 @@ pub struct Served {
 }
 
 impl Served {
-    /// Kinds of the unnamed core group are left out: what is served there are the aliases.
     pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Served {
-        let kinds = kinds
-            .into_iter()
-            .filter(|kind| !kind.group().is_empty())
-            .map(|kind| ((kind.group(), kind.version(), kind.plural()), kind))
-            .collect();
+        let kinds =
+            kinds.into_iter().map(|kind| ((kind.group(), kind.version(), kind.plural()), kind)).collect();
         Served { kinds }
     }
 
@@ -346,13 +367,17 @@ impl Served {
             ["openapi", "v3", "api", version] => Some(Route::OpenApiDocument(format!("api/{version}"))),
             ["api"] => Some(Route::CoreVersions),
             ["api", "v1"] => Some(Route::CoreResources),
-            ["api", "v1", rest @ ..] => aliased(rest),
+            ["api", "v1", rest @ ..] => aliased("", "v1", rest).or_else(|| self.resource("", "v1", rest)),
             ["apis"] => Some(Route::Groups),
             ["apis", group] => Some(Route::Group((*group).to_owned())),
             ["apis", group, version] => {
                 Some(Route::Resources { group: (*group).to_owned(), version: (*version).to_owned() })
             }
-            ["apis", group, version, rest @ ..] => self.resource(group, version, rest),
+            // The unnamed group has a place of its own.
+            ["apis", "", ..] => None,
+            ["apis", group, version, rest @ ..] => {
+                self.resource(group, version, rest).or_else(|| aliased(group, version, rest))
+            }
             _ => None,
         }
     }
@@ -385,11 +410,15 @@ fn split_namespace<'a>(rest: &'a [&'a str]) -> (Option<String>, &'a [&'a str]) {
     }
 }
 
-fn aliased(rest: &[&str]) -> Option<Route> {
+fn aliased(group: &str, version: &str, rest: &[&str]) -> Option<Route> {
     let (namespace, rest) = split_namespace(rest);
     let (plural, rest) = rest.split_first()?;
-    let alias = Alias::of(plural)?;
-    if namespace.is_some() && alias != Alias::Pods {
+    let alias = Alias::of(group, version, plural)?;
+    if namespace.is_some() && !alias.kind().namespaced() {
+        return None;
+    }
+    // Only a pod can be meant without its namespace.
+    if namespace.is_none() && alias == Alias::Events && !rest.is_empty() {
         return None;
     }
     match rest {
@@ -450,6 +479,19 @@ mod tests {
                 "/api/v1/namespaces/t",
                 Route::AliasItem { alias: Alias::Namespaces, namespace: None, name: "t".into() },
             ),
+            ("/api/v1/events", Route::Collection { kind: Kind::Event, namespace: None }),
+            (
+                "/api/v1/namespaces/t/events/e",
+                Route::Item { kind: Kind::Event, namespace: ns("t"), name: "e".into() },
+            ),
+            (
+                "/apis/events.k8s.io/v1/events",
+                Route::AliasCollection { alias: Alias::Events, namespace: None },
+            ),
+            (
+                "/apis/events.k8s.io/v1/namespaces/t/events/e",
+                Route::AliasItem { alias: Alias::Events, namespace: ns("t"), name: "e".into() },
+            ),
             ("/readyz/store", Route::Probe { probe: Probe::Ready, check: Some("store".into()) }),
         ];
         for (path, route) in cases {
@@ -475,7 +517,12 @@ mod tests {
             ("/apis/horchestra.io/v1/watch/applications", NoRoute::Unknown),
             ("/api/v1/namespaces/t/nodes", NoRoute::Unknown),
             ("/api/v1/namespaces/t/secrets", NoRoute::Unknown),
-            ("/api/v1/events", NoRoute::Unknown),
+            ("/api/v1/events/x", NoRoute::Unknown),
+            ("/apis/events.k8s.io/v1/events/x", NoRoute::Unknown),
+            ("/apis/events.k8s.io/v1beta1/events", NoRoute::Unknown),
+            ("/apis/events.k8s.io/v1/namespaces/t/pods", NoRoute::Unknown),
+            ("/api/v1/namespaces/t/events/x/status", NoRoute::Unknown),
+            ("/apis//v1/events", NoRoute::Unknown),
             ("/version//", NoRoute::Unknown),
             ("/", NoRoute::Unknown),
             ("//", NoRoute::Unknown),
@@ -499,5 +546,12 @@ mod tests {
         let everywhere = Route::Collection { kind: Kind::Application, namespace: None };
         assert_eq!(everywhere.verb(&Method::POST, false), None);
         assert_eq!(everywhere.verb(&Method::DELETE, false), None);
+        for (alias, namespace, writes) in
+            [(Alias::Events, Some("t"), true), (Alias::Events, None, false), (Alias::Pods, Some("t"), false)]
+        {
+            let collection = Route::AliasCollection { alias, namespace: namespace.map(str::to_owned) };
+            assert_eq!(collection.verb(&Method::POST, false), writes.then_some(Verb::Create), "{alias:?}");
+            assert_eq!(collection.verb(&Method::GET, true), Some(Verb::Watch), "{alias:?}");
+        }
     }
 }

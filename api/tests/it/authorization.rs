@@ -55,9 +55,13 @@ fn routes() -> Vec<String> {
     .map(str::to_owned)
     .to_vec();
     let mut groups = BTreeSet::new();
-    for spec in registry::served() {
-        let base = format!("/apis/{}/{}", spec.kind.group(), spec.kind.version());
-        groups.insert(format!("/apis/{}", spec.kind.group()));
+    for spec in registry::described() {
+        let base = if spec.group().is_empty() {
+            format!("/api/{}", spec.version())
+        } else {
+            groups.insert(format!("/apis/{}", spec.group()));
+            format!("/apis/{}/{}", spec.group(), spec.version())
+        };
         groups.insert(format!("/openapi/v3{base}"));
         groups.insert(base.clone());
         let mut collections = vec![format!("{base}/{}", spec.plural())];

@@ -99,6 +99,7 @@ async fn every_kubectl_works_with_our_kinds() {
         let kubectl = Kubectl { program, kubeconfig: stack.kubeconfig(), home };
         tour(&stack, &kubectl).await;
         read_logs(&stack, &kubectl).await;
+        show_events(&stack, &kubectl).await;
     }
 }
 
@@ -218,4 +219,104 @@ async fn read_logs(stack: &Stack, kubectl: &Kubectl) {
     .await;
     follower.kill().unwrap();
     follower.wait().unwrap();
+}
+
+/// Events as `get`, `events` and `describe` ask for them, about the Application and the Node that reading logs
+/// left behind.
+async fn show_events(stack: &Stack, kubectl: &Kubectl) {
+    let name = kubectl.program.display().to_string();
+    let says = |text: &str, part: &str| assert!(text.contains(part), "{name}: no {part:?} in {text}");
+    let client = stack.master();
+    let api = "/apis/horchestra.io/v1";
+    let app = client.get(&format!("{api}/namespaces/default/applications/placed")).await.json();
+    let node = client.get(&format!("{api}/nodes/n1")).await.json();
+    let event = |about: &serde_json::Value, suffix: &str, reason: &str, kind: &str, last: &str| {
+        json!({
+            "metadata": {"name": format!("{}.{suffix}", about["metadata"]["name"].as_str().unwrap())},
+            "involvedObject": {
+                "kind": about["kind"], "apiVersion": about["apiVersion"], "name": about["metadata"]["name"],
+                "namespace": about["metadata"]["namespace"], "uid": about["metadata"]["uid"],
+            },
+            "reason": reason, "message": format!("this is {reason}"), "type": kind, "count": 3,
+            "source": {"component": "tester"}, "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": last,
+        })
+    };
+    for event in [
+        event(&app, "b", "Scheduled", "Normal", "2026-01-01T00:00:05Z"),
+        event(&app, "a", "Started", "Normal", "2026-01-01T00:00:09Z"),
+        event(&app, "c", "Failed", "Warning", "2026-01-01T00:00:07Z"),
+        event(&node, "n", "NodeReady", "Normal", "2026-01-01T00:00:01Z"),
+    ] {
+        let reply = client.post("/api/v1/namespaces/default/events", &event).await;
+        assert_eq!(reply.status, 201, "{reply:?}");
+    }
+
+    let got = kubectl.run(&["get", "events"]).await;
+    for part in [
+        "LAST SEEN",
+        "TYPE",
+        "REASON",
+        "OBJECT",
+        "MESSAGE",
+        "application/placed",
+        "node/n1",
+        "this is Failed",
+    ] {
+        says(&got, part);
+    }
+    let wide = kubectl.run(&["get", "ev", "-o", "wide"]).await;
+    for part in ["SUBOBJECT", "SOURCE", "FIRST SEEN", "COUNT", "NAME", "tester", "placed.a"] {
+        says(&wide, part);
+    }
+    let order = |text: &str| -> Vec<usize> {
+        ["NodeReady", "Scheduled", "Failed", "Started"].iter().map(|word| text.find(word).unwrap()).collect()
+    };
+    let sorted = kubectl.run(&["get", "events", "--sort-by=.lastTimestamp"]).await;
+    assert!(order(&sorted).is_sorted(), "{name}: {sorted}");
+    let newer = kubectl.run(&["get", "events.events.k8s.io", "-o", "yaml"]).await;
+    says(&newer, "note: this is Failed");
+    let selected = |selector: &'static str| async move {
+        let flag = format!("--field-selector={selector}");
+        kubectl.run(&["get", "events", "-A", "-o", "name", &flag]).await
+    };
+    assert_eq!(selected("involvedObject.name=placed,type=Warning").await.trim(), "event/placed.c");
+    assert_eq!(selected("reason=NodeReady").await.trim(), "event/n1.n");
+    assert_eq!(selected("involvedObject.kind=Node,type!=Normal").await.trim(), "");
+
+    let listed = kubectl.run(&["events"]).await;
+    assert!(order(&listed).is_sorted(), "{name}: {listed}");
+    says(&kubectl.run(&["events", "-A", "--types=Warning"]).await, "this is Failed");
+    let about = kubectl.run(&["events", "--for", "app/placed"]).await;
+    says(&about, "this is Started");
+    assert!(!about.contains("NodeReady"), "{name}: {about}");
+    says(&kubectl.run(&["events", "--for", "node/n1"]).await, "this is NodeReady");
+
+    let described = kubectl.run(&["describe", "app", "placed"]).await;
+    for part in ["Events:", "this is Scheduled", "this is Started", "(x3 over", "tester"] {
+        says(&described, part);
+    }
+    assert!(!described.contains("NodeReady"), "{name}: {described}");
+    let described = kubectl.run(&["describe", "node", "n1"]).await;
+    says(&described, "this is NodeReady");
+    assert!(!described.contains("this is Started"), "{name}: {described}");
+
+    for arguments in [&["get", "events", "-w"][..], &["events", "-w"][..]] {
+        let output = stack.folder().join("events");
+        let file = std::fs::File::create(&output).unwrap();
+        let mut watcher = kubectl.command(arguments).stdout(file).spawn().unwrap();
+        let seen = || std::fs::read_to_string(&output).unwrap_or_default();
+        horchestra_testkit::eventually(DEADLINE, async || seen().contains("this is NodeReady")).await;
+        let path = "/apis/events.k8s.io/v1/namespaces/default/events/placed.a";
+        let note = format!("changed for {}", arguments.join(" "));
+        assert_eq!(client.merge(path, &json!({"note": note})).await.status, 200);
+        horchestra_testkit::eventually(DEADLINE, async || seen().contains(&note)).await;
+        watcher.kill().unwrap();
+        watcher.wait().unwrap();
+    }
+
+    says(&kubectl.run(&["explain", "events.involvedObject"]).await, "uid");
+    says(&kubectl.run(&["annotate", "event", "placed.a", "note=x"]).await, "annotated");
+    says(&kubectl.run(&["delete", "event", "placed.a"]).await, "deleted");
+    says(&kubectl.run(&["delete", "events", "--all"]).await, "deleted");
+    assert!(!kubectl.run(&["describe", "app", "placed"]).await.contains("this is"), "{name}");
 }

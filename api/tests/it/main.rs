@@ -7,6 +7,7 @@ mod client;
 mod connections;
 mod crud;
 mod discovery;
+mod events;
 mod forms;
 mod kinds;
 mod kubectl;

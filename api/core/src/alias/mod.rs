@@ -1,10 +1,11 @@
-//! Our objects in the shape of Kubernetes core kinds, for clients that know only those: Applications as
-//! Pods, Nodes, Namespaces.
+//! Our objects in the shape of Kubernetes kinds, for clients that know only those: Applications as Pods,
+//! Nodes, Namespaces, and Events in their second group.
 //!
 //! Each alias is a pure function of one stored object, with its metadata and its resourceVersion; so lists
-//! and watches of an alias are those of the stored kind, object by object. Nothing is written through an
-//! alias.
+//! and watches of an alias are those of the stored kind, object by object. Only what can be turned back
+//! ([`Alias::written`]) is written through its alias.
 
+mod event;
 mod namespace;
 mod node;
 mod pod;
@@ -13,20 +14,27 @@ use serde_json::{Map, Value};
 
 use crate::kind::Kind;
 use crate::object::Object;
+use crate::registry::KindSpec;
 use crate::table::Column;
 
-/// How one stored kind is shown in the core group.
+/// How one stored kind is shown in another group.
 pub struct Alias {
     /// What is stored.
     pub kind: Kind,
-    /// The name in URLs below `/api/v1`.
+    /// The group that the alias is served under; empty for the core group. Its version is `v1`.
+    pub group: &'static str,
+    /// `apiVersion` of what is shown.
+    pub api_version: &'static str,
+    /// The entry of the shape, where objects are written in it as well.
+    pub written: Option<&'static KindSpec>,
+    /// The name in URLs.
     pub plural: &'static str,
     pub singular: &'static str,
     pub short_names: &'static [&'static str],
     /// The name in `kind:` fields.
     pub name: &'static str,
     pub list_kind: &'static str,
-    /// Whether discovery lists the alias. Nodes and Namespaces are served but not listed, so that their
+    /// Whether discovery lists the alias beside the kinds of its group. Nodes and Namespaces are served but not listed, so that their
     /// names resolve to our own kinds.
     pub advertised: bool,
     pub columns: &'static [Column],
@@ -36,16 +44,17 @@ pub struct Alias {
     pub project: fn(&Object) -> Object,
 }
 
+pub use event::EVENTS;
 pub use namespace::NAMESPACES;
 pub use node::NODES;
 pub use pod::PODS;
 
 /// Every alias.
-pub static ALIASES: [&Alias; 3] = [&PODS, &NODES, &NAMESPACES];
+pub static ALIASES: [&Alias; 4] = [&PODS, &NODES, &NAMESPACES, &EVENTS];
 
 /// The alias that URLs name this way.
-pub fn by_plural(plural: &str) -> Option<&'static Alias> {
-    ALIASES.into_iter().find(|alias| alias.plural == plural)
+pub fn by_resource(group: &str, plural: &str) -> Option<&'static Alias> {
+    ALIASES.into_iter().find(|alias| alias.group == group && alias.plural == plural)
 }
 
 impl Alias {

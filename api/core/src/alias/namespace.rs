@@ -9,6 +9,9 @@ use crate::table::{AGE, Column, NAME, text_at};
 
 pub static NAMESPACES: Alias = Alias {
     kind: Kind::Namespace,
+    group: "",
+    api_version: "v1",
+    written: None,
     plural: "namespaces",
     singular: "namespace",
     short_names: &["ns"],

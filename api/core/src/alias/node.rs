@@ -11,6 +11,9 @@ use crate::table::{AGE, Column, NAME};
 
 pub static NODES: Alias = Alias {
     kind: Kind::Node,
+    group: "",
+    api_version: "v1",
+    written: None,
     plural: "nodes",
     singular: "node",
     short_names: &["no"],

@@ -10,6 +10,9 @@ use crate::table::{AGE, Column, NAME, text_at};
 
 pub static PODS: Alias = Alias {
     kind: Kind::Application,
+    group: "",
+    api_version: "v1",
+    written: None,
     plural: "pods",
     singular: "pod",
     short_names: &["po"],

@@ -8,6 +8,7 @@ pub mod application;
 pub mod application_set;
 pub mod bytes;
 pub mod certificate_signing_request;
+pub mod event;
 pub mod meta;
 pub mod namespace;
 pub mod node;

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::discovery::{groups, kinds_of};
-use crate::registry::{KindSpec, served};
+use crate::registry::{KindSpec, described};
 
 /// A document and the digest of its bytes, for entity tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,9 +57,13 @@ impl OpenApi {
     pub fn new(version: &str) -> OpenApi {
         let mut documents = Vec::new();
         let mut paths = Map::new();
-        for (group, versions) in groups() {
+        for (group, versions) in groups().into_iter().chain([("", vec!["v1"])]) {
             for group_version in versions {
-                let path = format!("apis/{group}/{group_version}");
+                let path = if group.is_empty() {
+                    format!("api/{group_version}")
+                } else {
+                    format!("apis/{group}/{group_version}")
+                };
                 let document = Document::json(&v3(&kinds_of(group, group_version), version));
                 let url = format!("/openapi/v3/{path}?hash={}", document.digest);
                 paths.insert(path.clone(), json!({ "serverRelativeURL": url }));
@@ -67,7 +71,7 @@ impl OpenApi {
             }
         }
         documents.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let swagger = v2(served(), version);
+        let swagger = v2(described(), version);
         OpenApi {
             index: Document::json(&json!({ "paths": paths })),
             documents,
@@ -97,7 +101,7 @@ fn v3(kinds: &[&KindSpec], version: &str) -> Value {
     })
 }
 
-fn v2(kinds: &[&KindSpec], version: &str) -> Value {
+fn v2(kinds: impl Iterator<Item = &'static KindSpec>, version: &str) -> Value {
     let mut definitions = Map::new();
     let mut paths = Map::new();
     for spec in kinds {

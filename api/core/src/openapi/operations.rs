@@ -87,7 +87,11 @@ struct Item {
 }
 
 fn items(spec: &KindSpec) -> Vec<Item> {
-    let base = format!("/apis/{}/{}", spec.kind.group(), spec.kind.version());
+    let base = if spec.group().is_empty() {
+        format!("/api/{}", spec.version())
+    } else {
+        format!("/apis/{}/{}", spec.group(), spec.version())
+    };
     let scope = if spec.namespaced() { "Namespaced" } else { "" };
     let suffix = format!("{}{scope}{}", camel_group(spec), spec.kind.name());
     let what = spec.kind.name();
@@ -171,9 +175,14 @@ fn items(spec: &KindSpec) -> Vec<Item> {
     items
 }
 
+/// The group as people call it: the unnamed one is the core.
+fn group_name(spec: &KindSpec) -> &'static str {
+    if spec.group().is_empty() { "core" } else { spec.group() }
+}
+
 /// `horchestra.io`, `v1` → `HorchestraIoV1`.
 fn camel_group(spec: &KindSpec) -> String {
-    let parts = spec.kind.group().split('.').chain([spec.kind.version()]);
+    let parts = group_name(spec).split('.').chain([spec.version()]);
     parts
         .map(|part| {
             let mut chars = part.chars();
@@ -187,7 +196,7 @@ fn common(spec: &KindSpec, operation: &Operation) -> Value {
     json!({
         "operationId": operation.id,
         "description": operation.description,
-        "tags": [format!("{}/{}", spec.kind.group(), spec.kind.version())],
+        "tags": [format!("{}/{}", group_name(spec), spec.version())],
         "x-kubernetes-action": operation.action,
         "x-kubernetes-group-version-kind": schemas::group_version_kind(spec),
     })

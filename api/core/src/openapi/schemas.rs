@@ -14,14 +14,14 @@ pub(super) enum Form {
 
 /// The key of a kind's schema: the group's labels reversed, the version and the kind.
 pub(super) fn name(spec: &KindSpec) -> String {
-    let group: Vec<&str> = spec.kind.group().split('.').rev().filter(|label| !label.is_empty()).collect();
+    let group: Vec<&str> = spec.group().split('.').rev().filter(|label| !label.is_empty()).collect();
     let group = if group.is_empty() { "core".to_owned() } else { group.join(".") };
-    format!("{group}.{}.{}", spec.kind.version(), spec.kind.name())
+    format!("{group}.{}.{}", spec.version(), spec.kind.name())
 }
 
 /// What `x-kubernetes-group-version-kind` says of a kind.
 pub(super) fn group_version_kind(spec: &KindSpec) -> Value {
-    json!({"group": spec.kind.group(), "version": spec.kind.version(), "kind": spec.kind.name()})
+    json!({"group": spec.group(), "version": spec.version(), "kind": spec.kind.name()})
 }
 
 pub(super) fn of_kind(spec: &KindSpec, form: Form) -> Value {
@@ -92,7 +92,7 @@ fn write(schema: &Schema, form: Form) -> Value {
                 put("maxLength", json!(most));
             }
             match text.check {
-                Some(StringCheck::Time) => put("format", json!("date-time")),
+                Some(StringCheck::Time | StringCheck::MicroTime) => put("format", json!("date-time")),
                 Some(StringCheck::Base64) => put("format", json!("byte")),
                 Some(StringCheck::Quantity) | None => {}
             }

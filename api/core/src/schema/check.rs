@@ -118,7 +118,7 @@ fn check_text(shape: &StringShape, text: &str, path: &Path<'_>, causes: &mut Vec
     }
     let fault = match shape.check {
         Some(StringCheck::Quantity) => text.parse::<Quantity>().err().map(|error| error.to_string()),
-        Some(StringCheck::Time) => {
+        Some(StringCheck::Time | StringCheck::MicroTime) => {
             text.parse::<Time>().err().map(|_| "must be a point in time as RFC 3339 writes it".to_owned())
         }
         Some(StringCheck::Base64) => decode_base64(text).is_none().then(|| "must be base64".to_owned()),

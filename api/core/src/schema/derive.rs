@@ -163,6 +163,7 @@ fn string_shape(map: &Map<String, Value>) -> StringShape {
         check: match map.get("x-check").and_then(Value::as_str) {
             Some("quantity") => Some(StringCheck::Quantity),
             Some("time") => Some(StringCheck::Time),
+            Some("micro-time") => Some(StringCheck::MicroTime),
             Some("base64") => Some(StringCheck::Base64),
             _ => None,
         },

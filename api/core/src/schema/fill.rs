@@ -7,7 +7,7 @@ use super::{ObjectShape, Schema, Shape, StringCheck};
 use crate::decode::MAX_FAULTS;
 use crate::path::Path;
 use crate::quantity::Quantity;
-use crate::time::Time;
+use crate::time::{MicroTime, Time};
 use crate::values::{decode_base64, encode_base64};
 
 /// Takes out members that are null: an explicit null means absent. Null as a list item stays (and is a
@@ -79,6 +79,7 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
             let canonical = match shape.check {
                 Some(StringCheck::Quantity) => text.parse::<Quantity>().ok().map(|it| it.to_string()),
                 Some(StringCheck::Time) => text.parse::<Time>().ok().map(|it| it.to_string()),
+                Some(StringCheck::MicroTime) => text.parse::<MicroTime>().ok().map(|it| it.to_string()),
                 Some(StringCheck::Base64) => decode_base64(text).map(|bytes| encode_base64(&bytes)),
                 None => None,
             };

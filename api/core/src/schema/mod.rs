@@ -87,6 +87,7 @@ pub struct StringShape {
 pub enum StringCheck {
     Quantity,
     Time,
+    MicroTime,
     Base64,
 }
 

@@ -1,7 +1,7 @@
 //! Tables: what `kubectl get` prints, made on the server.
 //!
 //! A kind (or an alias) has an ordered list of [`Column`]s, each with a function from an object to its cell.
-//! The first one is always the name, and one of them is the age. Everything else about the answer (its
+//! The first one is the name, and one of them is the age, except of Events. Everything else about the answer (its
 //! version, which object stands beside the cells) is the caller's choice; [`table`], [`partial_metadata`]
 //! and friends build the documents from it.
 
@@ -65,7 +65,7 @@ pub const NAME: Column = Column {
 
 /// How long ago the object was created.
 pub const AGE: Column = Column::text("Age", "Time since the object was created.", |object, now| {
-    Value::from(age(object.str_at(&["metadata", "creationTimestamp"]), now))
+    Value::from(since(object.str_at(&["metadata", "creationTimestamp"]), now))
 });
 
 /// Columns of kinds that have nothing else to show.
@@ -76,9 +76,10 @@ pub(crate) fn text_at(object: &Object, path: &[&str]) -> Value {
     Value::from(object.str_at(path))
 }
 
-fn age(created: &str, now: Timestamp) -> String {
-    match created.parse::<Timestamp>() {
-        Ok(created) => human_duration(now.as_second() - created.as_second()),
+/// How long ago a point in time was, as kubectl prints it.
+pub(crate) fn since(moment: &str, now: Timestamp) -> String {
+    match moment.parse::<Timestamp>() {
+        Ok(moment) => human_duration(now.as_second() - moment.as_second()),
         Err(_) => "<unknown>".to_owned(),
     }
 }

@@ -27,7 +27,7 @@ fn pod(stored: Value) -> Value {
 fn cells(alias: &Alias, stored: Value) -> Vec<String> {
     table::cells(alias.columns, &object(stored), now())
         .iter()
-        .map(|cell| cell.as_str().unwrap().to_owned())
+        .map(|cell| cell.as_str().map_or_else(|| cell.to_string(), str::to_owned))
         .collect()
 }
 
@@ -94,9 +94,9 @@ fn fields_of_pods_are_fields_of_applications() {
         for (_, stored) in alias.fields {
             assert!(spec.is_selectable(stored), "{stored}");
         }
-        assert!(std::ptr::eq(alias::by_plural(alias.plural).unwrap(), alias));
+        assert!(std::ptr::eq(alias::by_resource(alias.group, alias.plural).unwrap(), alias));
     }
-    assert!(alias::by_plural("applications").is_none());
+    assert!(alias::by_resource("", "applications").is_none());
 }
 
 #[test]

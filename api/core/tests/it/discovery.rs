@@ -10,6 +10,7 @@ fn documents() {
         "/api": discovery::core_versions(),
         "/api/v1": discovery::core_resources(),
         "/apis": discovery::group_list(),
+        "/apis/events.k8s.io/v1": discovery::resources("events.k8s.io", "v1"),
         "/apis/horchestra.io": discovery::group("horchestra.io"),
         "/apis/horchestra.io/v1": discovery::resources("horchestra.io", "v1"),
         "/api aggregated": discovery::aggregated_core(DiscoveryVersion::V2),
@@ -39,7 +40,7 @@ fn core_nodes_and_namespaces_stay_unlisted() {
     let document = discovery::core_resources();
     let names: Vec<&str> =
         document["resources"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["pods", "pods/log"]);
+    assert_eq!(names, ["events", "pods", "pods/log"]);
     assert!(!discovery::aggregated_core(DiscoveryVersion::V2).to_string().contains("nodes"));
 }
 

@@ -3,6 +3,7 @@
 mod aliases;
 mod discovery;
 mod documents;
+mod events;
 mod kinds;
 mod openapi;
 mod tables;

@@ -51,7 +51,8 @@ fn columns_of_every_kind() {
     ] {
         assert_eq!(headings(plain), [("Name", 0), ("Age", 0)], "{plain}");
     }
-    for spec in registry::served() {
+    // Events have the columns that kubectl knows of them, and no age.
+    for spec in registry::served().iter().filter(|spec| spec.kind != Kind::Event) {
         assert_eq!(spec.columns[0].format, "name", "{}", spec.kind);
         assert_eq!(spec.columns.iter().filter(|column| column.name == "Age").count(), 1);
     }

@@ -21,7 +21,7 @@ impl Service {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let spec = spec_of(kind)?;
+        let spec = options.shape(kind)?;
         let mut document = document::read(spec, body)?;
         identity::bind(spec, namespace, &mut document.object)?;
         let (key, made_up) = identity::new_key(spec, &mut document.object)?;
@@ -44,6 +44,7 @@ impl Service {
                 (key, _) = identity::new_key(spec, &mut object)?;
             }
             plan(self, context, &attempt, &key, object, warnings.clone())
+                .map_err(|status| spec.reworded(status))
         })
         .await
     }

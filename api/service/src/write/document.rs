@@ -17,13 +17,15 @@ pub(super) fn read(spec: &KindSpec, body: Body) -> Result<Document, Status> {
     }
 }
 
-/// The object in its stored form, with the texts of warnings; or everything that is wrong with it.
+/// The object in its stored form, with the texts of warnings; or everything that is wrong with it. `spec` is
+/// that of the shape in which the document is written; `stored` is stored.
 pub(super) fn complete(
     spec: &KindSpec,
     document: Document,
     stored: Option<&Object>,
     options: &WriteOptions,
 ) -> Result<(Object, Vec<String>), Status> {
-    let admitted = admit::complete(spec, document, stored, options.field_validation)?;
-    Ok((admitted.object, admitted.warnings))
+    let shown = stored.map(|stored| spec.shown(stored));
+    let admitted = admit::complete(spec, document, shown.as_deref(), options.field_validation)?;
+    Ok((spec.stored(admitted.object), admitted.warnings))
 }

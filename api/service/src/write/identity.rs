@@ -14,7 +14,7 @@ use crate::clock;
 /// namespace are those of the route, and metadata is an object.
 pub(super) fn bind(spec: &KindSpec, namespace: &str, object: &mut Object) -> Result<(), Status> {
     let kind = spec.kind;
-    for (member, expected) in [("apiVersion", kind.api_version()), ("kind", kind.name())] {
+    for (member, expected) in [("apiVersion", spec.api_version()), ("kind", kind.name())] {
         match object.get(member) {
             None | Some(Value::Null) => {}
             Some(Value::String(given)) if given.is_empty() || given == expected => {}

@@ -10,7 +10,6 @@ use horchestra_core::object::Object;
 use horchestra_core::patch;
 use horchestra_core::status::Status;
 
-use super::draft::spec_of;
 use super::update::{Replacement, named_revision, stored_object};
 use super::{Attempt, identity};
 use crate::caller::RequestContext;
@@ -26,12 +25,12 @@ impl Service {
         patch: Patch,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let spec = spec_of(key.kind)?;
+        let spec = options.shape(key.kind)?;
         let verb = if part == Part::Status { "status" } else { "patch" };
         self.run(context, verb, key, options.dry_run, |attempt: Attempt<'_>| {
             let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
             let old = self.open(old)?;
-            let mut shown = stored_object(&old)?;
+            let mut shown = spec.shown(&stored_object(&old)?).into_owned();
             let head = old.revision.to_string();
             shown.set_metadata("resourceVersion", head.clone());
             let mut document = match patch.kind {

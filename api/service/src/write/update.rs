@@ -39,7 +39,7 @@ impl Service {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let spec = spec_of(key.kind)?;
+        let spec = options.shape(key.kind)?;
         let mut document = document::read(spec, body)?;
         identity::bind(spec, &key.namespace, &mut document.object)?;
         names::bind_name(&document.object, &key.name)?;
@@ -101,7 +101,8 @@ impl Service {
                 true
             }
         };
-        let (mut object, warnings) = document::complete(spec, document, Some(&stored), options)?;
+        let shape = options.shape(key.kind)?;
+        let (mut object, warnings) = document::complete(shape, document, Some(&stored), options)?;
         let mut verdict = Verdict { warnings, ..Verdict::default() };
         admission::mutate(&attributes, &mut object, &mut verdict)?;
         // Before anything is derived from the object: a finished job that is edited counts again.
@@ -109,7 +110,8 @@ impl Service {
             object.set_metadata("generation", json!(stored.generation() + 1));
         }
         let columns = columns(spec, &object);
-        admission::validate(&attributes, &object, &columns, &mut verdict)?;
+        admission::validate(&attributes, &object, &columns, &mut verdict)
+            .map_err(|status| shape.reworded(status))?;
         check_revision(old, revision, exact)?;
         if object.is_deleting() && object.finalizers().is_empty() {
             protect_erased_namespace(key, &mut verdict);

@@ -1,0 +1,148 @@
+//! Why Events are written: every reason that the control plane gives, in one table.
+//!
+//! An Event is written once per transition, by the component that makes or sees it, never per heartbeat and
+//! never because something still is as it was. Its reason is one of these; the message says the particulars.
+//! The file EVENTS.md beside this package's manifest shows the table to people, and a test keeps it current.
+
+use std::fmt::Write as _;
+
+use crate::kind::Kind;
+
+/// The scheduler loop.
+pub const SCHEDULER: &str = "horchestra-scheduler";
+/// The loop that judges the readiness of nodes.
+pub const NODE_LIFECYCLE: &str = "horchestra-node-lifecycle";
+/// The gateways that nodes are connected to.
+pub const NODEGATE: &str = "horchestra-nodegate";
+
+/// One reason for Events.
+#[derive(Debug, PartialEq, Eq)]
+pub struct EventReason {
+    /// As in `reason`.
+    pub word: &'static str,
+    /// Whether somebody should look at it.
+    pub warning: bool,
+    /// As in `action`: what was done, or failed to be done.
+    pub action: &'static str,
+    /// The kind of object that it is about.
+    pub about: Kind,
+    /// The component that writes it.
+    pub by: &'static str,
+    /// When it is written.
+    pub when: &'static str,
+}
+
+impl EventReason {
+    /// As in `type`.
+    pub const fn event_type(&self) -> &'static str {
+        if self.warning { "Warning" } else { "Normal" }
+    }
+}
+
+macro_rules! reasons {
+    ($($name:ident = $word:literal, $kind:ident, $action:literal, $about:ident, $by:ident, $when:literal;)*) => {
+        $(
+            #[doc = $when]
+            pub static $name: EventReason = EventReason {
+                word: $word,
+                warning: is_warning(stringify!($kind)),
+                action: $action,
+                about: Kind::$about,
+                by: $by,
+                when: $when,
+            };
+        )*
+
+        /// Every reason.
+        pub static ALL: &[&EventReason] = &[$(&$name),*];
+    };
+}
+
+const fn is_warning(kind: &str) -> bool {
+    matches!(kind.as_bytes(), b"Warning")
+}
+
+reasons! {
+    SCHEDULED = "Scheduled", Normal, "Binding", Application, SCHEDULER,
+        "An Application was bound to a node.";
+    FAILED_SCHEDULING = "FailedScheduling", Warning, "Scheduling", Application, SCHEDULER,
+        "No node takes an Application, or the reason why none does is another than before.";
+
+    NODE_READY = "NodeReady", Normal, "Judging", Node, NODE_LIFECYCLE,
+        "A node is judged ready that was not.";
+    NODE_NOT_READY = "NodeNotReady", Warning, "Judging", Node, NODE_LIFECYCLE,
+        "A node says of itself that it is not ready.";
+    NODE_SILENT = "NodeSilent", Warning, "Judging", Node, NODE_LIFECYCLE,
+        "A node has not reported for longer than the ready timeout.";
+
+    NODE_REGISTERED = "NodeRegistered", Normal, "Registering", Node, NODEGATE,
+        "A node without a Node object has connected and got one. It takes no part until it is uncordoned.";
+    REGISTRATION_REFUSED = "RegistrationRefused", Warning, "Registering", Node, NODEGATE,
+        "A node has connected under a name that it may not register.";
+    REPORT_REFUSED = "ReportRefused", Warning, "Reporting", Node, NODEGATE,
+        "What a node reports is not believed.";
+    PUSH_WITHHELD = "PushWithheld", Warning, "Pushing", Node, NODEGATE,
+        "A node cannot be sent what it is to run; whatever it was told last stays in force.";
+    UNDECODABLE = "Undecodable", Warning, "Pushing", Application, NODEGATE,
+        "Agents would not decode an Application, so it is not sent to its node.";
+
+    STARTED = "Started", Normal, "Running", Application, NODEGATE,
+        "The node reports that the workload runs, which it did not before.";
+    RESTARTED = "Restarted", Warning, "Running", Application, NODEGATE,
+        "The node has started the workload again.";
+    FAILED = "Failed", Warning, "Running", Application, NODEGATE,
+        "The node reports that the workload has failed.";
+    OOM_KILLED = "OOMKilled", Warning, "Running", Application, NODEGATE,
+        "The kernel has killed a process of the workload because its memory limit was reached.";
+    FINISHED = "Finished", Normal, "Running", Application, NODEGATE,
+        "The workload has ended successfully.";
+    TORN_DOWN = "TornDown", Normal, "Stopping", Application, NODEGATE,
+        "The node holds nothing of a deleted Application any more.";
+}
+
+/// The table as Markdown.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Events\n\nEvery reason for which the control plane writes an Event, kept current by a test.\n\n\
+         | reason | type | about | written by | when |\n|---|---|---|---|---|\n",
+    );
+    for reason in ALL {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} |",
+            reason.word,
+            reason.event_type(),
+            reason.about,
+            reason.by,
+            reason.when
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::qualified_name_fault;
+
+    #[test]
+    fn the_page_shows_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/EVENTS.md");
+        let page = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(page, markdown(), "write this to {path}");
+    }
+
+    #[test]
+    fn every_reason_is_a_word_of_its_own() {
+        let mut words: Vec<&str> = ALL.iter().map(|reason| reason.word).collect();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), ALL.len());
+        for reason in ALL {
+            assert!(reason.word.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{}", reason.word);
+            assert!(reason.word.starts_with(|first: char| first.is_ascii_uppercase()));
+            assert!(qualified_name_fault(reason.by).is_none());
+            assert!(!reason.action.is_empty() && reason.when.ends_with('.'));
+        }
+    }
+}
