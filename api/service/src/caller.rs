@@ -20,6 +20,8 @@ pub enum Caller {
     Http(Arc<Identity>),
     /// A control loop that holds the lease `name` in `epoch`.
     Loop { name: String, epoch: i64 },
+    /// A recorder of Events, for this component.
+    Recorder { component: &'static str },
     /// A node gateway on its own behalf, not for one node.
     Gateway { id: Uuid },
     /// A node gateway on behalf of the node whose session it holds.
@@ -32,6 +34,7 @@ impl Caller {
         match self {
             Caller::Http(identity) => identity.name.clone(),
             Caller::Loop { name, .. } => format!("system:loop:{name}"),
+            Caller::Recorder { component } => format!("system:recorder:{component}"),
             Caller::Gateway { id } => format!("system:gateway:{id}"),
             Caller::Node { name, .. } => format!("system:node:{name}"),
         }
@@ -40,7 +43,8 @@ impl Caller {
     /// The guard that every write of this caller carries.
     pub(crate) fn fence(&self) -> Option<Guard> {
         match self {
-            Caller::Http(_) | Caller::Gateway { .. } => None,
+            // What a recorder saw was so, whoever leads or holds the session by now.
+            Caller::Http(_) | Caller::Gateway { .. } | Caller::Recorder { .. } => None,
             Caller::Loop { name, epoch } => Some(Guard::LeaseIs { name: name.clone(), epoch: *epoch }),
             Caller::Node { name, grant, .. } => {
                 Some(Guard::SessionIs { node: name.clone(), epoch: grant.epoch, session: grant.session })

@@ -16,7 +16,8 @@
 //! gRPC, keep state between calls beyond caches that may be lost at any time.
 //!
 //! Writing is described in the module `write`, rules in `admission`, the narrow doors of loops and gateways
-//! in `doors`, reading in `read`; what is done about sealed objects in [`sealing`].
+//! in `doors`, reading in `read`, how Events are recorded in `events`; what is done about sealed objects in
+//! [`sealing`].
 
 mod admission;
 mod caller;
@@ -24,6 +25,7 @@ mod clock;
 mod conditions;
 mod doors;
 mod errors;
+mod events;
 mod placement;
 mod read;
 mod request;
@@ -33,6 +35,7 @@ pub mod settings;
 mod write;
 
 pub use caller::{Caller, RequestContext};
+pub use events::{EventRecord, Fate, Observer, Recorder, Subject};
 pub use read::Watch;
 pub use request::*;
 pub use service::{Service, ServiceConfig};

@@ -12,6 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::caller::RequestContext;
+use crate::events::EventRecord;
 use crate::read::{Heartbeats, Watch};
 use crate::request::*;
 use crate::write::Queues;
@@ -244,6 +245,21 @@ impl Service {
         status: &Value,
     ) -> Result<Outcome, DoorError> {
         self.report_status(context, name, status).await
+    }
+
+    /// Stores what a recorder has to tell: a new Event, or another observation in the one that there is.
+    pub async fn record_event(&self, record: &EventRecord) -> Result<Outcome, DoorError> {
+        self.store_event(record).await
+    }
+
+    /// Deletes Events that are old enough, in items of many, each Event unless it has changed since. Answers
+    /// how many are gone by it.
+    pub async fn expire_events(
+        &self,
+        context: &RequestContext,
+        events: &[Arc<Entry>],
+    ) -> Result<usize, DoorError> {
+        self.expire(context, events).await
     }
 
     /// Sets the `Ready` condition of a Node.

@@ -31,6 +31,10 @@ pub struct Batch<'a> {
     filled: HashSet<&'a str>,
     /// Objects that guards look at.
     read: HashSet<&'a Key>,
+    /// Namespaces in which an Event was written.
+    eventful: HashSet<&'a str>,
+    /// Namespaces whose Events are counted.
+    events_counted: HashSet<&'a str>,
     /// Namespaces whose emptiness is asked.
     emptied: HashSet<&'a str>,
     /// Nodes whose capacity is asked.
@@ -58,6 +62,9 @@ impl<'a> Batch<'a> {
             if counts_as_content(key.kind) {
                 self.filled.insert(&key.namespace);
             }
+            if key.kind == Kind::Event {
+                self.eventful.insert(&key.namespace);
+            }
             if let Some(draft) = draft(op) {
                 self.referred.extend(draft.edges.iter().map(|edge| (edge.relation, &edge.target)));
             }
@@ -70,6 +77,9 @@ impl<'a> Batch<'a> {
             match guard {
                 Guard::NamespaceEmpty(namespace) => {
                     self.emptied.insert(namespace);
+                }
+                Guard::EventsAtMost { namespace, .. } => {
+                    self.events_counted.insert(namespace);
                 }
                 Guard::NoEdge { relation, target } | Guard::EdgesAtMost { relation, target, .. } => {
                     self.counted.insert((*relation, target));
@@ -99,6 +109,9 @@ impl<'a> Batch<'a> {
         if counts_as_content(key.kind) && self.emptied.contains(key.namespace.as_str()) {
             return true;
         }
+        if key.kind == Kind::Event && self.events_counted.contains(key.namespace.as_str()) {
+            return true;
+        }
         if self.counted.is_empty() {
             return false;
         }
@@ -114,6 +127,7 @@ impl<'a> Batch<'a> {
         }
         match guard {
             Guard::NamespaceEmpty(namespace) => self.filled.contains(namespace.as_str()),
+            Guard::EventsAtMost { namespace, .. } => self.eventful.contains(namespace.as_str()),
             Guard::NoEdge { relation, target } | Guard::EdgesAtMost { relation, target, .. } => {
                 self.may_unrefer || self.referred.contains(&(*relation, target))
             }
@@ -214,6 +228,10 @@ mod tests {
             vec![Guard::NamespaceEmpty("shop".into())],
         );
         let event = item(vec![create(Key::namespaced(Kind::Event, "shop", "e"), vec![])], vec![]);
+        let eventless = item(
+            vec![delete(Key::cluster(Kind::Namespace, "shop"))],
+            vec![Guard::EventsAtMost { namespace: "shop".into(), limit: 0 }],
+        );
         let fits = |name: &str| {
             item(
                 vec![create(app(name), vec![])],
@@ -237,7 +255,9 @@ mod tests {
             ("no reference and its absence", plain("a"), unreferred.clone(), true),
             ("a deletion may end references", item(vec![delete(app("a"))], vec![]), unreferred, false),
             ("content of a namespace to be empty", plain("a"), empty.clone(), false),
-            ("an Event is no content", event, empty, true),
+            ("an Event is no content", event.clone(), empty, true),
+            ("an Event and the count of Events", event, eventless.clone(), false),
+            ("content and the count of Events", plain("a"), eventless, true),
             ("two capacity guards of a node", fits("a"), fits("b"), true),
             ("capacity and the node itself", fits("a"), node, false),
             ("claims of one value", claim("a"), claim("b"), true),

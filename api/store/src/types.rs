@@ -130,6 +130,8 @@ pub enum Guard {
     Unchanged(Key, Revision),
     /// No object of any namespaced kind but Event lives in this namespace.
     NamespaceEmpty(String),
+    /// At most `limit` Events live in this namespace: whoever deletes that many deletes them all.
+    EventsAtMost { namespace: String, limit: i64 },
     /// No object refers to `target` by `relation`.
     NoEdge { relation: Relation, target: Key },
     /// At most `limit` objects refer to `target` by `relation`.

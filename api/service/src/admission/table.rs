@@ -27,7 +27,8 @@ impl CallerClass {
         match caller {
             Caller::Http(identity) if identity.in_group(NODES) => CallerClass::NodeIdentity,
             Caller::Http(_) => CallerClass::Client,
-            Caller::Loop { .. } => CallerClass::Loop,
+            // A recorder writes through its own door only; should it ever come here, it is held to what loops are.
+            Caller::Loop { .. } | Caller::Recorder { .. } => CallerClass::Loop,
             Caller::Gateway { .. } | Caller::Node { .. } => CallerClass::Gateway,
         }
     }

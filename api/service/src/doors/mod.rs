@@ -12,9 +12,12 @@
 
 mod application;
 mod bind;
+mod event;
 mod node;
 mod node_status;
 mod people;
+
+pub(crate) use event::deletion;
 
 use std::sync::Arc;
 
@@ -49,9 +52,21 @@ impl Service {
         op: Op,
         guards: Vec<Guard>,
     ) -> Result<i64, CommitError> {
+        self.commit_all(context, verb, key, vec![op], guards).await
+    }
+
+    /// As [`Service::commit_door`], for several operations; answers the revision of the first.
+    async fn commit_all(
+        &self,
+        context: &RequestContext,
+        verb: &str,
+        key: &Key,
+        ops: Vec<Op>,
+        guards: Vec<Guard>,
+    ) -> Result<i64, CommitError> {
         let fence = context.caller.fence();
         let guards = fence.into_iter().chain(guards).collect();
-        let item = Item { ops: vec![op], guards, who: context.attribution(verb) };
+        let item = Item { ops, guards, who: context.attribution(verb) };
         let committed = self.inner.store.commit(item).await?;
         tracing::trace!(%key, verb, "written through a door");
         Ok(committed.revisions.first().copied().unwrap_or_default())

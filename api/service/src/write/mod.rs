@@ -24,6 +24,7 @@ mod create;
 mod delete;
 pub(crate) mod document;
 pub(crate) mod draft;
+mod emptying;
 mod identity;
 mod patch;
 mod update;
@@ -33,7 +34,7 @@ pub(crate) use update::{clear_object, stored_object};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use horchestra_core::kind::Key;
+use horchestra_core::kind::{Key, Kind};
 use horchestra_core::status::Status;
 use horchestra_store::{Class, CommitError, Draft, Entry, Guard, Item, Op, Refusal, Revision, Snapshot};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -120,11 +121,27 @@ impl Service {
                 Ok(plan) => plan,
             };
             let Plan { change, verdict } = plan;
-            let Verdict { demands, warnings, ops: mut further, claims } = verdict;
+            let Verdict { mut demands, warnings, ops: mut further, claims } = verdict;
             if dry_run {
                 return Ok(preview(change, warnings));
             }
             let created = matches!(change, Planned::Create(_));
+            let mut along = Vec::new();
+            if let Planned::Erase(old) = &change
+                && old.key.kind == Kind::Namespace
+            {
+                match self.events_of(context, &view, old).await? {
+                    Some(contents) => {
+                        along = contents.ops;
+                        demands.push(contents.demand);
+                    }
+                    None => {
+                        view = self.fresh().await?;
+                        fresh = true;
+                        continue;
+                    }
+                }
+            }
             let (op, stored) = match change {
                 Planned::Nothing(entry) => {
                     return Ok(Written { entry, created: false, erased: false, warnings });
@@ -152,6 +169,7 @@ impl Service {
             }
             let mut ops = vec![op];
             ops.append(&mut further);
+            ops.append(&mut along);
             let item = Item { ops, guards, who: context.attribution(verb) };
             match store.commit(item).await {
                 Ok(committed) => {

@@ -6,6 +6,7 @@ mod contests;
 mod create;
 mod delete;
 mod doors;
+mod events;
 mod examples;
 mod list;
 mod nodes;

@@ -151,6 +151,11 @@ impl Tables {
             Guard::NamespaceEmpty(namespace) => {
                 !self.objects.keys().any(|key| counts_as_content(key.kind) && key.namespace == *namespace)
             }
+            Guard::EventsAtMost { namespace, limit } => {
+                let events =
+                    self.objects.keys().filter(|key| key.kind == Kind::Event && key.namespace == *namespace);
+                i64::try_from(events.count()).is_ok_and(|count| count <= *limit)
+            }
             Guard::NoEdge { relation, target } => self.referring(*relation, target) == 0,
             Guard::EdgesAtMost { relation, target, limit } => self.referring(*relation, target) <= *limit,
             Guard::Capacity { node, zero_is_unbounded } => self.fits(node, *zero_is_unbounded),

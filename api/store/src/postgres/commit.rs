@@ -37,6 +37,7 @@ mod guard {
     pub const CAPACITY: i16 = 5;
     pub const SESSION_IS: i16 = 6;
     pub const LEASE_IS: i16 = 7;
+    pub const EVENTS_AT_MOST: i16 = 8;
 }
 
 /// Why an item was refused, as `commit_batch` says it.
@@ -226,6 +227,7 @@ impl<'a> Columns<'a> {
             Guard::Exists(_) => (guard::EXISTS, 0, 0, None),
             Guard::Unchanged(_, revision) => (guard::UNCHANGED, 0, *revision, None),
             Guard::NamespaceEmpty(_) => (guard::NAMESPACE_EMPTY, 0, 0, None),
+            Guard::EventsAtMost { limit, .. } => (guard::EVENTS_AT_MOST, 0, *limit, None),
             Guard::NoEdge { relation, .. } => (guard::EDGES_AT_MOST, *relation as i16, 0, None),
             Guard::EdgesAtMost { relation, limit, .. } => {
                 (guard::EDGES_AT_MOST, *relation as i16, *limit, None)
@@ -243,7 +245,9 @@ impl<'a> Columns<'a> {
             | Guard::EdgesAtMost { target: key, .. } => {
                 (key.kind.number(), key.namespace.as_str(), key.name.as_str())
             }
-            Guard::NamespaceEmpty(name) => (0, "", name.as_str()),
+            Guard::NamespaceEmpty(name) | Guard::EventsAtMost { namespace: name, .. } => {
+                (0, "", name.as_str())
+            }
             Guard::Capacity { node, .. } | Guard::SessionIs { node, .. } => (0, "", node.as_str()),
             Guard::LeaseIs { name, .. } => (0, "", name.as_str()),
         };

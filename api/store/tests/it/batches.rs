@@ -28,6 +28,7 @@ enum Asked {
     Exists(Key),
     Head(Key, bool),
     Empty(u8),
+    Events(u8, i64),
     Unreferred(u8, i64),
 }
 
@@ -59,6 +60,7 @@ fn asked() -> impl Strategy<Value = Asked> {
         key().prop_map(Asked::Exists),
         (key(), any::<bool>()).prop_map(|(key, right)| Asked::Head(key, right)),
         (0..2u8).prop_map(Asked::Empty),
+        (0..2u8, 0..3i64).prop_map(|(namespace, limit)| Asked::Events(namespace, limit)),
         (0..3u8, 0..2i64).prop_map(|(secret, limit)| Asked::Unreferred(secret, limit)),
     ]
 }
@@ -77,6 +79,9 @@ fn guard(asked: &Asked, heads: &[Arc<Entry>]) -> Guard {
             Guard::Unchanged(key.clone(), if *right { head } else { 999 })
         }
         Asked::Empty(namespace) => Guard::NamespaceEmpty(format!("ns{namespace}")),
+        Asked::Events(namespace, limit) => {
+            Guard::EventsAtMost { namespace: format!("ns{namespace}"), limit: *limit }
+        }
         Asked::Unreferred(secret, 0) => Guard::NoEdge { relation: Relation::Secret, target: target(*secret) },
         Asked::Unreferred(secret, limit) => {
             Guard::EdgesAtMost { relation: Relation::Secret, target: target(*secret), limit: *limit }

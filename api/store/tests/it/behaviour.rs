@@ -31,6 +31,7 @@ macro_rules! suite {
         $crate::behaviour::suite!(@ $world, guards:
             exists_and_unchanged_look_at_the_head,
             a_namespace_is_empty_but_for_events,
+            events_of_a_namespace_are_counted,
             references_are_counted,
             two_binds_that_do_not_fit_together_are_not_both_stored,
             capacity_counts_what_the_item_itself_changes,

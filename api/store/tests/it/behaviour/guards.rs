@@ -61,6 +61,24 @@ pub async fn a_namespace_is_empty_but_for_events(world: &World) {
     }
 }
 
+pub async fn events_of_a_namespace_are_counted(world: &World) {
+    let store = world.store().await;
+    let at_most = |limit| Guard::EventsAtMost { namespace: "shop".into(), limit };
+    put(&store, create(&Key::namespaced(Kind::Application, "shop", "web"), "1")).await;
+    put(&store, create(&Key::namespaced(Kind::Event, "shop2", "e"), "1")).await;
+    assert!(holds(&store, at_most(0)).await, "other kinds and namespaces do not count");
+    let one = created(&store, &Key::namespaced(Kind::Event, "shop", "e"), "1").await;
+    let two = created(&store, &Key::namespaced(Kind::Event, "shop", "f"), "1").await;
+    for (limit, expected) in [(0, false), (1, false), (2, true), (3, true)] {
+        assert_eq!(holds(&store, at_most(limit)).await, expected, "{limit}");
+    }
+    // Judged before what the item itself does.
+    let all = vec![delete(&one), delete(&two)];
+    assert!(within(store.commit(guarded(all.clone(), vec![at_most(1)]))).await.is_err());
+    within(store.commit(guarded(all, vec![at_most(2)]))).await.expect("they are all");
+    assert!(holds(&store, at_most(0)).await);
+}
+
 pub async fn references_are_counted(world: &World) {
     let store = world.store().await;
     let target = || secret("password");

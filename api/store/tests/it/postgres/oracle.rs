@@ -55,6 +55,7 @@ enum Ask {
     Exists(Key),
     Unchanged(Key, bool),
     Empty(u8),
+    Events(u8, i64),
     NoEdge(u8),
     AtMost(u8, i64),
     Capacity(u8, bool),
@@ -112,6 +113,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         3 => key().prop_map(Ask::Exists),
         1 => (key(), any::<bool>()).prop_map(|(key, right)| Ask::Unchanged(key, right)),
         1 => (0..2u8).prop_map(Ask::Empty),
+        1 => (0..2u8, 0..3i64).prop_map(|(namespace, limit)| Ask::Events(namespace, limit)),
         1 => (0..3u8).prop_map(Ask::NoEdge),
         1 => (0..3u8, 0..3i64).prop_map(|(target, limit)| Ask::AtMost(target, limit)),
         2 => (0..3u8, any::<bool>()).prop_map(|(node, open)| Ask::Capacity(node, open)),
@@ -233,6 +235,9 @@ impl Run {
                 Guard::Unchanged(key.clone(), if *right { head } else { head + 1 })
             }
             Ask::Empty(namespace) => Guard::NamespaceEmpty(format!("ns{namespace}")),
+            Ask::Events(namespace, limit) => {
+                Guard::EventsAtMost { namespace: format!("ns{namespace}"), limit: *limit }
+            }
             Ask::NoEdge(target) => Guard::NoEdge { relation: Relation::Secret, target: secret(*target) },
             Ask::AtMost(target, limit) => {
                 Guard::EdgesAtMost { relation: Relation::Secret, target: secret(*target), limit: *limit }

@@ -108,6 +108,7 @@ async fn commits_and_guards_read_no_whole_table_either() {
             vec![
                 horchestra_store::Guard::Unchanged(app(name), 0),
                 horchestra_store::Guard::NamespaceEmpty("elsewhere".into()),
+                horchestra_store::Guard::EventsAtMost { namespace: "elsewhere".into(), limit: 3 },
                 horchestra_store::Guard::NoEdge {
                     relation: horchestra_store::Relation::Secret,
                     target: secret("s"),
