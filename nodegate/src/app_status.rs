@@ -53,6 +53,17 @@ impl Why {
         self != Why::NotSent
     }
 
+    /// For people.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Why::NotSent => "this session has not sent it to the node",
+            Why::NotPinnedHere => "it is not placed on this node",
+            Why::NotDeleting => "the node says that it ends, which it was not told to do",
+            Why::UnknownPhase => "its phase means nothing here",
+            Why::Unreadable => "the stored object cannot be read",
+        }
+    }
+
     pub fn text(self) -> &'static str {
         match self {
             Why::NotSent => "not_sent",

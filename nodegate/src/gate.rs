@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use horchestra_runtime::{Metrics, Tasks};
-use horchestra_service::Service;
+use horchestra_service::{Recorder, Service};
 use horchestra_store::Store;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +34,9 @@ pub struct Gate {
     /// Reports that may be written at the same time.
     pub writes: Semaphore,
     pub metrics: GateMetrics,
+    /// Tells people what happens to nodes and workloads.
+    pub recorder: Recorder,
+    recording: CancellationToken,
     pub tasks: Tasks,
 }
 
@@ -45,8 +48,15 @@ impl std::fmt::Debug for Gate {
 
 impl Gate {
     pub fn new(service: Service, settings: Settings, metrics: &Metrics, tasks: Tasks) -> Arc<Gate> {
+        let id = Uuid::new_v4();
+        let counters = GateMetrics::new(metrics);
+        let recording = CancellationToken::new();
+        let instance = format!("horchestra-nodegate-{}", id.simple());
+        let (recorder, writing) =
+            Recorder::new(service.clone(), &instance, counters.observer(), recording.clone());
+        tasks.spawn("events", writing);
         let gate = Arc::new(Gate {
-            id: Uuid::new_v4(),
+            id,
             store: service.store().clone(),
             service,
             term: Term::default(),
@@ -56,7 +66,9 @@ impl Gate {
             logs: Arc::new(LogBudget::new(settings.log_streams)),
             claims: Pace::per_second(settings.claims_per_second),
             writes: Semaphore::new(settings.writes.max(1)),
-            metrics: GateMetrics::new(metrics),
+            metrics: counters,
+            recorder,
+            recording,
             tasks,
             settings: Arc::new(settings),
         });
@@ -83,6 +95,11 @@ impl Gate {
         while !self.sessions.is_empty() {
             tokio::time::sleep(each).await;
         }
+    }
+
+    /// Ends the recording of Events; what waits is still written.
+    pub fn stop_recording(&self) {
+        self.recording.cancel();
     }
 
     /// Ends this gateway's term, so that what it could not give up can be claimed by others at once.

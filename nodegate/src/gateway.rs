@@ -92,6 +92,7 @@ impl Gateway {
         self.gate.drain().await;
         // A renewal after the retirement would begin a new term.
         self.background.cancel();
+        self.gate.stop_recording();
         self.gate.retire().await;
     }
 }

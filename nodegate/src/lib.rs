@@ -11,6 +11,7 @@ pub mod app_status;
 pub mod args;
 pub mod beats;
 pub mod desired;
+pub mod events;
 pub mod front;
 pub mod gate;
 pub mod gateway;

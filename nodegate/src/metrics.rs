@@ -1,8 +1,9 @@
 //! What a gateway counts.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use horchestra_runtime::Metrics;
+use horchestra_service::{Fate, Observer};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -15,6 +16,11 @@ use crate::term::Standing;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Why {
     why: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct FateLabels {
+    fate: &'static str,
 }
 
 /// The counters of a gateway. Cheap to clone.
@@ -37,6 +43,7 @@ pub struct GateMetrics {
     pub samples: Counter,
     pub logs_opened: Counter,
     pub log_chunks_dropped: Counter,
+    pub events_observed: Family<FateLabels, Counter>,
 }
 
 impl GateMetrics {
@@ -65,7 +72,17 @@ impl GateMetrics {
             logs_opened: metrics.counter("gate_logs_opened", "Logs opened"),
             log_chunks_dropped: metrics
                 .counter("gate_log_chunks_dropped", "Pieces of logs dropped for slow readers"),
+            events_observed: metrics
+                .counters("events_observed", "Observations for Events, by what became of them"),
         }
+    }
+
+    /// Counts what became of observations.
+    pub fn observer(&self) -> Observer {
+        let observed = self.events_observed.clone();
+        Arc::new(move |fate: Fate, count| {
+            observed.get_or_create(&FateLabels { fate: fate.word() }).inc_by(count);
+        })
     }
 
     pub fn dropped(&self, why: &'static str) {

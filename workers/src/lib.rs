@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod compaction;
+pub mod expiry;
 pub mod heartbeats;
 pub mod lifecycle;
 pub mod run;

@@ -18,7 +18,8 @@ use futures::future::BoxFuture;
 use horchestra_core::kind::Kind;
 use horchestra_core::kinds::meta::ConditionStatus;
 use horchestra_core::kinds::node::Node;
-use horchestra_service::{DoorError, Ready, ReadyVerdict, RequestContext, Service};
+use horchestra_core::reasons::{self, EventReason};
+use horchestra_service::{DoorError, Ready, ReadyVerdict, Recorder, RequestContext, Service, Subject};
 use horchestra_store::{Change, ChangeKind};
 
 use crate::heartbeats::{Heard, Heartbeats};
@@ -135,17 +136,27 @@ fn verdict(heard: &Heard, node: &Observed, frozen: bool) -> Option<ReadyVerdict>
     (!stands).then(|| ReadyVerdict { ready, reason: reason.to_owned(), message: message.to_owned() })
 }
 
+/// Why people are told of a verdict.
+fn reason(ready: Ready) -> &'static EventReason {
+    match ready {
+        Ready::True => &reasons::NODE_READY,
+        Ready::False => &reasons::NODE_NOT_READY,
+        Ready::Unknown => &reasons::NODE_SILENT,
+    }
+}
+
 /// The judge as a loop.
 pub struct NodeLifecycle {
     service: Service,
+    recorder: Recorder,
     heartbeats: Heartbeats,
     judge: Judge,
 }
 
 impl NodeLifecycle {
-    pub fn new(service: Service) -> NodeLifecycle {
+    pub fn new(service: Service, recorder: Recorder) -> NodeLifecycle {
         let timeout = service.config().ready_timeout;
-        NodeLifecycle { service, heartbeats: Heartbeats::new(timeout), judge: Judge::default() }
+        NodeLifecycle { service, recorder, heartbeats: Heartbeats::new(timeout), judge: Judge::default() }
     }
 
     async fn reconcile(&mut self, term: &Term) -> Result<PassReport, PassError> {
@@ -167,10 +178,14 @@ impl NodeLifecycle {
         let context = RequestContext::new(term.caller());
         for (name, verdict) in self.judge.judge(&heard, &nodes) {
             let said = format!("{:?}", verdict.ready);
+            let (reason, message) = (reason(verdict.ready), verdict.message.clone());
             match self.service.set_node_ready(&context, &name, verdict).await {
-                Ok(_) => {
+                Ok(outcome) => {
                     report.writes += 1;
                     tracing::info!(node = name, ready = said, "judged");
+                    if outcome.changed {
+                        self.recorder.record(Subject::of(&outcome.entry), reason, message);
+                    }
                 }
                 Err(DoorError::Fenced) => return Err(PassError::Deposed),
                 Err(error) => {

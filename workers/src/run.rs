@@ -1,21 +1,25 @@
 //! The process: opens the store, runs every loop, ends in order.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use horchestra_core::kind::Kind;
 use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, telemetry};
 use horchestra_service::settings::{ClusterSettings, Wanted};
-use horchestra_service::{Service, ServiceConfig};
+use horchestra_service::{Fate, Observer, Recorder, Service, ServiceConfig};
 use horchestra_store::Store;
 use horchestra_store::backend::Retention;
 use horchestra_store::postgres::{Options, PostgresBackend};
 use horchestra_store::store::StoreOptions;
+use prometheus_client::encoding::EncodeLabelSet;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::args::Args;
 use crate::compaction::Compaction;
+use crate::expiry::EventRetention;
 use crate::lifecycle::NodeLifecycle;
 use crate::scheduler::plugins;
 use crate::scheduler::reconcile::Scheduler;
@@ -48,7 +52,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         },
     )
     .context("opening the database")?;
-    let kinds = vec![Kind::Namespace, Kind::Node, Kind::Application];
+    let kinds = vec![Kind::Namespace, Kind::Node, Kind::Application, Kind::Event];
     let store = Store::open(backend, StoreOptions { kinds, ..StoreOptions::default() });
     watch_store(&checks, &store);
     let settings = tokio::select! {
@@ -65,11 +69,12 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let options =
         RunnerOptions { holder: Uuid::new_v4(), lease_ttl: args.lease_ttl, ..RunnerOptions::default() };
     let profile = plugins::default_profile(args.scheduler_strategy)?;
+    let recorder = record(&service, options.holder, &metrics, &tasks);
     let metrics = LoopMetrics::new(&metrics);
     let start = Start { store: &store, options: &options, metrics, tasks: &tasks, shutdown: &shutdown };
-    start.run(Scheduler::new(service.clone(), profile));
-    start.run(NodeLifecycle::new(service));
-    start.run(Compaction::new(store.clone(), Retention::default()));
+    start.run(Scheduler::new(service.clone(), profile, recorder.clone()));
+    start.run(NodeLifecycle::new(service.clone(), recorder));
+    start.run(Compaction::new(service, Retention::default(), EventRetention::default()));
 
     let code = shutdown.finish(&tasks).await;
     store.shutdown().await;
@@ -89,6 +94,24 @@ fn watch_store(checks: &Checks, store: &Store) {
         }
         Ok(())
     });
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FateLabels {
+    fate: &'static str,
+}
+
+/// What the loops tell people with.
+fn record(service: &Service, process: Uuid, metrics: &Metrics, tasks: &Tasks) -> Recorder {
+    let observed = metrics.counters::<FateLabels>("events_observed", "Observations, by what became of them");
+    let observer: Observer = Arc::new(move |fate: Fate, count| {
+        observed.get_or_create(&FateLabels { fate: fate.word() }).inc_by(count);
+    });
+    let instance = format!("horchestra-workers-{}", process.simple());
+    // It ends after the last loop, which may have something to tell to the end.
+    let (recorder, task) = Recorder::new(service.clone(), &instance, observer, CancellationToken::new());
+    tasks.spawn("events", task);
+    recorder
 }
 
 /// What it takes to start a loop.

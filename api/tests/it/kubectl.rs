@@ -315,7 +315,7 @@ async fn show_events(stack: &Stack, kubectl: &Kubectl) {
     }
 
     says(&kubectl.run(&["explain", "events.involvedObject"]).await, "uid");
-    says(&kubectl.run(&["annotate", "event", "placed.a", "note=x"]).await, "annotated");
+    says(&kubectl.run(&["annotate", "event", "placed.a", "note=x"]).await, "annotate");
     says(&kubectl.run(&["delete", "event", "placed.a"]).await, "deleted");
     says(&kubectl.run(&["delete", "events", "--all"]).await, "deleted");
     assert!(!kubectl.run(&["describe", "app", "placed"]).await.contains("this is"), "{name}");

@@ -68,6 +68,8 @@ struct Placed {
     uid: Uuid,
     shape: Shape,
     last_good: Option<Arc<Form>>,
+    /// Why agents would not decode it as it is now.
+    fault: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +181,13 @@ impl Index {
         rings(before.as_ref(), state.applications.get(key))
     }
 
+    /// The Applications of `node` that agents would not decode, each with why.
+    pub fn faults(&self, node: &str) -> Vec<(Key, String)> {
+        let state = self.state.read();
+        let keys = state.by_node.get(node).into_iter().flatten();
+        keys.filter_map(|key| Some((key.clone(), state.applications.get(key)?.fault.clone()?))).collect()
+    }
+
     /// What `node` is to be sent now.
     pub fn view(&self, node: &str) -> View {
         let state = self.state.read();
@@ -218,6 +227,7 @@ impl State {
     fn put(&mut self, entry: &Arc<Entry>, last_good: Option<Arc<Form>>) {
         let Some(node) = entry.columns.node.clone() else { return };
         let last_good = last_good.filter(|form| form.signature.uid == entry.uid);
+        let mut fault = None;
         let (shape, last_good) = match judge(entry) {
             Ok(Judged::Send(form)) => {
                 let form = Arc::new(form);
@@ -226,6 +236,7 @@ impl State {
             Ok(Judged::Finished) => (Shape::Finished, last_good),
             Err(why) => {
                 tracing::error!(application = %entry.key, %why, "agents would not decode this Application");
+                fault = Some(why.to_string());
                 match last_good {
                     Some(form) if entry.deleting => {
                         let form = Arc::new(form.deleted_like(entry));
@@ -238,7 +249,7 @@ impl State {
             }
         };
         self.by_node.entry(node.clone()).or_default().insert(entry.key.clone());
-        self.applications.insert(entry.key.clone(), Placed { node, uid: entry.uid, shape, last_good });
+        self.applications.insert(entry.key.clone(), Placed { node, uid: entry.uid, shape, last_good, fault });
     }
 }
 

@@ -17,9 +17,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::form::{Form, Signature};
 use super::index::View;
+use crate::events;
 use crate::gate::Gate;
 use crate::session::Session;
 use crate::session::outbound::Push;
+use crate::session::told::Told;
 
 /// Why a node is not pushed to at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +33,29 @@ enum Withheld {
     Stale,
 }
 
+impl Withheld {
+    /// What people are told; `None` where it is the ordinary course of things.
+    fn for_people(&self) -> Option<String> {
+        match self {
+            Withheld::Blocked(why) => {
+                Some(format!("nothing is sent, since what runs there cannot be: {why}"))
+            }
+            Withheld::TooLarge(size) => {
+                Some(format!("nothing is sent, since {size} bytes are more than agents accept"))
+            }
+            Withheld::Absent | Withheld::Held | Withheld::Stale => None,
+        }
+    }
+}
+
 /// What was offered last, and when.
 #[derive(Default)]
 struct Last {
     signature: Option<Vec<Signature>>,
     at: Option<Instant>,
     withheld: Option<Withheld>,
+    /// What agents would not decode, as people were told.
+    told: Told,
 }
 
 /// How long a session waits for the index before it asks the database anew.
@@ -93,10 +112,18 @@ async fn catch_up(gate: &Gate, session: &Session) {
 
 /// Offers the present state if it has to be; returns how many Applications it names.
 fn offer(gate: &Gate, session: &Arc<Session>, last: &mut Last, forced: bool) -> Option<usize> {
+    for (key, why) in gate.index.faults(&session.node) {
+        if last.told.is_new(&key.to_string(), &why) {
+            events::undecodable(gate, &key, &why);
+        }
+    }
     match build(gate, &session.node) {
         Err(withheld) => {
             if last.withheld.as_ref() != Some(&withheld) {
                 announce(&session.node, &withheld);
+                if let Some(why) = withheld.for_people() {
+                    events::push_withheld(gate, session, why);
+                }
                 if !matches!(withheld, Withheld::Absent | Withheld::Held) {
                     gate.metrics.pushes_withheld.inc();
                 }

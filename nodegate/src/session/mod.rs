@@ -14,6 +14,7 @@ pub mod pass;
 pub mod receive;
 pub mod registry;
 pub mod sent;
+pub mod told;
 pub mod write;
 
 use std::net::SocketAddr;

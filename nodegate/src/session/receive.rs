@@ -4,21 +4,31 @@
 //! a log's buffer or to the bin, at once. An agent has one sender for heartbeats and logs alike, so a pause
 //! here would be taken for the death of the node.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use horchestra_proto::node::v1::{AppStatus, NodeMessage, node_message::Body};
+use horchestra_core::kind::{Key, Kind};
+use horchestra_proto::node::v1::{AppMetrics, AppStatus, NodeMessage, node_message::Body};
 use tokio::time::{Instant, sleep_until};
 use tonic::{Code, Status, Streaming};
 
 use super::Session;
+use super::inbox::AppName;
 use super::pass::{Pass, Verdict};
+use super::told::Told;
 use crate::app_status::bound;
+use crate::events;
 use crate::gate::Gate;
 use crate::node_status::sanitise;
 
+/// What a node says of itself.
+const STATUS: &str = "status";
+/// Applications whose killed processes are counted.
+const KILLS_REMEMBERED: usize = 4096;
+
 /// Reads until the stream or the session ends.
 pub async fn run(gate: Arc<Gate>, session: Arc<Session>, mut inbound: Streaming<NodeMessage>) {
-    let mut state = Receiving { pass: Pass::default(), pass_ends: None, confirm_at: None };
+    let mut state = Receiving::default();
     loop {
         tokio::select! {
             message = inbound.message() => match message {
@@ -41,12 +51,16 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>, mut inbound: Streaming<
     }
 }
 
+#[derive(Default)]
 struct Receiving {
     pass: Pass,
     /// When the pass that holds something is taken as ended.
     pass_ends: Option<Instant>,
     /// When a second pass is asked for.
     confirm_at: Option<Instant>,
+    /// Processes killed for their memory, as last counted by the node.
+    oom_kills: HashMap<AppName, i64>,
+    told: Told,
 }
 
 impl Receiving {
@@ -57,6 +71,7 @@ impl Receiving {
                 self.follow(gate, session, verdict);
                 match sanitise(&session.node, session.peer.ip(), &status.node) {
                     Ok(report) => {
+                        self.told.forget(STATUS);
                         gate.beats.beat(session, &report);
                         if session.inbox.put_node(report) {
                             gate.metrics.reports_coalesced.inc();
@@ -65,6 +80,13 @@ impl Receiving {
                     Err(why) => {
                         gate.metrics.dropped("node_status");
                         tracing::warn!(node = %session.node, %why, "a node's report was dropped");
+                        if self.told.is_new(STATUS, &why.to_string()) {
+                            events::refused(
+                                gate,
+                                session,
+                                format!("a report about the node was dropped: {why}"),
+                            );
+                        }
                     }
                 }
             }
@@ -83,11 +105,29 @@ impl Receiving {
                 self.follow(gate, session, verdict);
                 gate.metrics.samples.inc();
             }
-            Some(Body::AppMetrics(_)) => {
+            Some(Body::AppMetrics(sample)) => {
                 gate.metrics.samples.inc();
+                self.count_kills(gate, session, sample);
             }
             Some(Body::LogChunk(chunk)) => gate.log_chunk(session, chunk),
             None => {}
+        }
+    }
+
+    /// The first count of a session is where counting begins; one that is lower is of another run.
+    fn count_kills(&mut self, gate: &Gate, session: &Session, sample: AppMetrics) {
+        let name: AppName = (sample.namespace, sample.name);
+        if !session.sent.contains(&name) {
+            return;
+        }
+        if self.oom_kills.len() >= KILLS_REMEMBERED && !self.oom_kills.contains_key(&name) {
+            self.oom_kills.clear();
+        }
+        let key = Key::namespaced(Kind::Application, name.0.as_str(), name.1.as_str());
+        let before = self.oom_kills.insert(name, sample.oom_kills).unwrap_or(i64::MAX);
+        let more = sample.oom_kills.saturating_sub(before);
+        if more > 0 {
+            events::oom_killed(gate, session, &key, more);
         }
     }
 

@@ -22,7 +22,9 @@ use uuid::Uuid;
 
 use super::Session;
 use super::inbox::AppName;
+use super::told::Told;
 use crate::app_status::{Verdict, Why, judge};
+use crate::events;
 use crate::gate::Gate;
 use crate::node_status::NodeReport;
 
@@ -30,11 +32,17 @@ use crate::node_status::NodeReport;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// What reports are about, where it is no Application.
+const NODE: &str = "the node's status";
+const REGISTRATION: &str = "the registration";
+
 /// What was last written, to tell what need not be written again.
 #[derive(Default)]
 struct Written {
     node: Mutex<Option<(Uuid, Revision, Value)>>,
     apps: Mutex<HashMap<AppName, (Uuid, Revision, ApplicationReport)>>,
+    /// What people have been told of, so that a node that repeats itself does not.
+    told: Told,
 }
 
 /// Something could not be written now.
@@ -97,11 +105,13 @@ async fn write_node(
     let outcome = if stored.is_some() {
         match gate.service.report_node(&context, &session.node, &report.status).await {
             // Deleted a moment ago: the node is here, so it registers again.
-            Err(DoorError::Gone | DoorError::NoNode) => register(gate, session, &context, &report).await,
+            Err(DoorError::Gone | DoorError::NoNode) => {
+                register(gate, session, &written.told, &context, &report).await
+            }
             outcome => outcome,
         }
     } else {
-        register(gate, session, &context, &report).await
+        register(gate, session, &written.told, &context, &report).await
     };
     drop(permit);
     match outcome {
@@ -109,13 +119,16 @@ async fn write_node(
             if stored.is_none() && outcome.changed {
                 tracing::warn!(node = %session.node, peer = %session.peer,
                     "a new node has registered; it takes no part until it is uncordoned");
+                events::registered(gate, session, &outcome.entry);
             }
             gate.metrics.wrote(outcome.changed);
+            written.told.forget(NODE);
             *written.node.lock() = Some((outcome.entry.uid, outcome.entry.revision, report.status));
             Ok(())
         }
         Err(error) => {
-            refused(gate, session, "the node's status", error, || session.inbox.put_back_node(report))
+            let told = &written.told;
+            refused(gate, session, told, NODE, error, || session.inbox.put_back_node(report))
         }
     }
 }
@@ -123,12 +136,16 @@ async fn write_node(
 async fn register(
     gate: &Gate,
     session: &Session,
+    told: &Told,
     context: &RequestContext,
     report: &NodeReport,
 ) -> Result<Outcome, DoorError> {
     if let Some(names) = &gate.settings.strict_registration
         && let Err(why) = names.check(&session.node, session.peer.ip()).await
     {
+        if told.is_new(REGISTRATION, &why.to_string()) {
+            events::registration_refused(gate, session, &why.to_string());
+        }
         return Err(DoorError::Refused(Status::forbidden(Kind::Node, &session.node, why)));
     }
     gate.service.register_node(context, &session.node, &report.status).await
@@ -150,7 +167,7 @@ async fn write_app(
         Verdict::Store(clean) => (clean, false),
         Verdict::Release(clean) => (clean, true),
         Verdict::Drop(why) => {
-            dropped(gate, session, &stored, why);
+            dropped(gate, session, written, &stored, why);
             return Ok(());
         }
     };
@@ -173,6 +190,9 @@ async fn write_app(
     match outcome {
         Ok(outcome) => {
             gate.metrics.wrote(outcome.changed);
+            if outcome.changed {
+                events::reported(gate, session, &stored, &outcome.entry, release);
+            }
             let mut apps = written.apps.lock();
             if outcome.erased {
                 tracing::info!(node = %session.node, application = %key, "torn down");
@@ -183,7 +203,8 @@ async fn write_app(
             Ok(())
         }
         Err(error) => {
-            refused(gate, session, "an Application's status", error, || session.inbox.put_back_app(report))
+            let what = format!("the status of Application {key}");
+            refused(gate, session, &written.told, &what, error, || session.inbox.put_back_app(report))
         }
     }
 }
@@ -209,17 +230,23 @@ fn is_untouched(stored: &Entry, uid: Uuid, revision: Revision) -> bool {
     stored.uid == uid && stored.revision <= revision
 }
 
-fn dropped(gate: &Gate, session: &Session, stored: &Entry, why: Why) {
+fn dropped(gate: &Gate, session: &Session, written: &Written, stored: &Entry, why: Why) {
     gate.metrics.dropped(why.text());
     if why.is_suspicious() {
         tracing::warn!(node = %session.node, application = %stored.key, why = why.text(),
             pinned_to = stored.columns.node.as_deref().unwrap_or(""), "a node's report was dropped");
+        let about = format!("Application {}", stored.key);
+        if written.told.is_new(&about, why.text()) {
+            let message = format!("a report about {about} was dropped: {}", why.sentence());
+            events::refused(gate, session, message);
+        }
     }
 }
 
 fn refused(
     gate: &Gate,
     session: &Session,
+    told: &Told,
     what: &str,
     error: DoorError,
     put_back: impl FnOnce(),
@@ -240,6 +267,9 @@ fn refused(
         error => {
             gate.metrics.dropped("refused");
             tracing::warn!(node = %session.node, what, %error, "a node's report was refused");
+            if told.is_new(what, &error.to_string()) {
+                events::refused(gate, session, format!("{what} was not stored: {error}"));
+            }
             Ok(())
         }
     }

@@ -2,6 +2,7 @@
 
 mod deletion;
 mod desired;
+mod events;
 mod gateways;
 mod logs;
 mod postgres;

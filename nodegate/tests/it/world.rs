@@ -167,9 +167,12 @@ impl World {
         self.get(&Key::cluster(Kind::Node, name)).await
     }
 
-    /// The revision of the newest change of all.
+    /// How many changes there have been, Events left out: those are written beside what they tell of.
     pub async fn revision(&self) -> i64 {
-        self.operator.store().fresh().await.unwrap().revision()
+        let changes = self.operator.store().backend().changes(0, 1_000_000).await.unwrap();
+        let told = |change: &horchestra_store::Change| change.object_kind() == Kind::Event;
+        let counted = changes.rows.iter().filter(|row| !told(&row.change)).count();
+        i64::try_from(counted).unwrap()
     }
 
     // ---- gateways -------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ use horchestra_core::kind::Kind;
 use horchestra_core::kinds::application::Application;
 use horchestra_core::kinds::meta::ConditionStatus;
 use horchestra_core::kinds::node::Node;
-use horchestra_service::{Binding, DoorError, RequestContext, Service};
+use horchestra_core::reasons;
+use horchestra_service::{Binding, DoorError, Recorder, RequestContext, Service, Subject};
 use horchestra_store::{Change, ChangeKind, Entry, Snapshot};
 
 use super::cluster::{Amounts, Cluster, Liveness, NodeInfo, Pending, Placed};
@@ -31,6 +32,7 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(250);
 /// The scheduler as a loop.
 pub struct Scheduler {
     service: Service,
+    recorder: Recorder,
     profile: Arc<Profile>,
     heartbeats: Heartbeats,
     /// The ready timeout.
@@ -38,9 +40,10 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    pub fn new(service: Service, profile: Profile) -> Scheduler {
+    pub fn new(service: Service, profile: Profile, recorder: Recorder) -> Scheduler {
         let timeout = service.config().ready_timeout;
-        Scheduler { service, profile: Arc::new(profile), heartbeats: Heartbeats::new(timeout), timeout }
+        let (profile, heartbeats) = (Arc::new(profile), Heartbeats::new(timeout));
+        Scheduler { service, recorder, profile, heartbeats, timeout }
     }
 
     async fn reconcile(&mut self, term: &Term) -> Result<PassReport, PassError> {
@@ -104,9 +107,11 @@ impl Scheduler {
         let outcomes = self.service.bind(&context, bindings).await;
         for ((app, node), outcome) in chunk.iter().zip(outcomes) {
             match outcome {
-                Ok(_) => {
+                Ok(outcome) => {
                     report.writes += 1;
                     tracing::info!(application = %app.key, node, "bound");
+                    let message = format!("bound to node {node}");
+                    self.recorder.record(Subject::of(&outcome.entry), &reasons::SCHEDULED, message);
                 }
                 Err(DoorError::Fenced) => return Err(PassError::Deposed),
                 // Somebody else changed it: there is nothing to say, the change brings it back here.
@@ -132,7 +137,17 @@ impl Scheduler {
         let outcomes: Vec<_> = stream::iter(unsaid)
             .map(|(app, message)| {
                 let context = &context;
-                async move { self.service.set_unschedulable(context, &app.key, app.revision, &message).await }
+                async move {
+                    let told =
+                        self.service.set_unschedulable(context, &app.key, app.revision, &message).await;
+                    if let Ok(outcome) = &told
+                        && outcome.changed
+                    {
+                        let subject = Subject::of(&outcome.entry);
+                        self.recorder.record(subject, &reasons::FAILED_SCHEDULING, message);
+                    }
+                    told
+                }
             })
             .buffer_unordered(CONCURRENT_WRITES)
             .collect()

@@ -1,5 +1,6 @@
 //! Integration tests of the loops.
 
+mod expiry;
 mod fleet;
 mod lifecycle;
 mod placement;

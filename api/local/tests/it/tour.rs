@@ -107,6 +107,7 @@ fn tour(kubectl: &Kubectl<'_>, stack: &Stack) {
         assert!(wide.contains(column), "{wide}");
     }
     assert!(kubectl.ok("get pods").contains("web"));
+    tell_of(kubectl);
 
     eventually_blocking(Duration::from_secs(15), || kubectl.ok("logs web").contains("request 1"));
     follow_logs(kubectl);
@@ -145,6 +146,25 @@ fn tour(kubectl: &Kubectl<'_>, stack: &Stack) {
     let message = || kubectl.ok("get app too-large -o jsonpath={.status.message}");
     eventually_blocking(Duration::from_secs(15), || message().contains("0/3 nodes are available"));
     kubectl.ok("delete app hello too-large --timeout=60s");
+}
+
+/// What happened to the Application is told, by everybody who had a part in it.
+fn tell_of(kubectl: &Kubectl<'_>) {
+    let shows = |line: &str, parts: &[&str]| {
+        eventually_blocking(Duration::from_secs(15), || {
+            let shown = kubectl.ok(line);
+            parts.iter().all(|part| shown.contains(part))
+        });
+    };
+    shows(
+        "describe app web",
+        &["Events:", "Scheduled", "bound to node node-", "Started", "horchestra-nodegate"],
+    );
+    shows("get events", &["LAST SEEN", "application/web", "Scheduled", "Started"]);
+    shows("events --for app/web", &["Scheduled", "Started"]);
+    let node = kubectl.ok("get app web -o jsonpath={.spec.placement.nodeName}");
+    shows(&format!("describe node {node}"), &["NodeReady", "horchestra-node-lifecycle"]);
+    assert!(!kubectl.ok(&format!("describe node {node}")).contains("Scheduled"));
 }
 
 /// A follower gets lines as they are written.

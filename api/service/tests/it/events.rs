@@ -402,7 +402,7 @@ async fn events_expire_in_batches_unless_they_were_observed_again() {
     let refused = world.service.expire_events(&lease, &[wrong]).await.unwrap_err();
     assert!(matches!(refused, DoorError::Refused(_)));
     let head = world.service.get(&event_key("e007"), horchestra_service::At::Fresh).await.unwrap();
-    let refused = world.service.expire_events(&admin(), &[head.clone()]).await.unwrap_err();
+    let refused = world.service.expire_events(&admin(), std::slice::from_ref(&head)).await.unwrap_err();
     assert!(matches!(refused, DoorError::Refused(_)));
     let lost = horchestra_service::RequestContext::new(horchestra_service::Caller::Loop {
         name: "compaction".to_owned(),
