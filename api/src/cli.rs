@@ -71,8 +71,9 @@ pub struct ServeArgs {
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub node_ready_timeout: Option<Duration>,
 
-    /// Features that are off otherwise, as `<name>=true` separated by commas; the same for the whole cluster,
-    /// whose first process decides
+    /// Features that are off otherwise, as `<name>=true` separated by commas: AutoNodeCertRotation, NodeLogs,
+    /// VaultDynamicSecrets, VaultStaticRoles [default: the cluster's, which are none unless its first process
+    /// said otherwise]
     #[arg(long, value_name = "GATES")]
     pub feature_gates: Option<Gates>,
 

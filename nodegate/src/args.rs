@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Parser;
+use horchestra_core::gates::Gates;
 use horchestra_runtime::args::{
     DatabaseArgs, InternalArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs,
     duration,
@@ -47,6 +48,12 @@ pub struct Args {
     /// otherwise]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub node_ready_timeout: Option<Duration>,
+
+    /// Features that are off otherwise, as `<name>=true` separated by commas: AutoNodeCertRotation, NodeLogs,
+    /// VaultDynamicSecrets, VaultStaticRoles [default: the cluster's, which are none unless its first process
+    /// said otherwise]
+    #[arg(long, value_name = "GATES")]
+    pub feature_gates: Option<Gates>,
 
     /// Let only those new nodes register whose address has a reverse name that begins with the node's name
     #[arg(long)]

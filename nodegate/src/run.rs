@@ -53,7 +53,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let (store, backend) = open_store(&args, &metrics)?;
     watch_store(&checks, &store);
-    let wanted = Wanted { node_ready_timeout: args.node_ready_timeout, ..Wanted::default() };
+    let wanted = Wanted { node_ready_timeout: args.node_ready_timeout, feature_gates: args.feature_gates };
     let cluster = tokio::select! {
         agreed = ClusterSettings::agree_patiently(&store, wanted) => agreed?,
         code = shutdown.finish(&tasks) => return Ok(code),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
+use horchestra_core::gates::Gates;
 use horchestra_runtime::args::{DatabaseArgs, MetricsArgs, ShutdownArgs, TelemetryArgs, duration};
 
 use crate::scheduler::plugins::Strategy;
@@ -18,6 +19,12 @@ pub struct Args {
     /// unless its first process said otherwise]
     #[arg(long, value_parser = positive, value_name = "DURATION")]
     pub node_ready_timeout: Option<Duration>,
+
+    /// Features that are off otherwise, as `<name>=true` separated by commas: AutoNodeCertRotation, NodeLogs,
+    /// VaultDynamicSecrets, VaultStaticRoles [default: the cluster's, which are none unless its first process
+    /// said otherwise]
+    #[arg(long, value_name = "GATES")]
+    pub feature_gates: Option<Gates>,
 
     /// Which node is better among those that fit
     #[arg(long, value_enum, default_value_t = Strategy::Spread, value_name = "STRATEGY")]

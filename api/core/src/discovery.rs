@@ -64,7 +64,41 @@ pub fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
         }
     }
     groups.sort_unstable();
+    groups.iter_mut().for_each(|(_, versions)| by_preference(versions));
     groups
+}
+
+/// Orders versions as clients expect them: stable ones first, then beta, then alpha, the highest number first
+/// in each; what is no such version comes last.
+fn by_preference(versions: &mut [&str]) {
+    versions.sort_by(|a, b| match (Maturity::of(a), Maturity::of(b)) {
+        (Some(x), Some(y)) => y.cmp(&x),
+        (x, y) => y.is_some().cmp(&x.is_some()).then_with(|| a.cmp(b)),
+    });
+}
+
+/// `v2beta1` taken apart, ordered from the least to the most preferred.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Maturity {
+    /// 2: stable; 1: beta; 0: alpha.
+    stage: u8,
+    major: u32,
+    minor: u32,
+}
+
+impl Maturity {
+    fn of(version: &str) -> Option<Maturity> {
+        let rest = version.strip_prefix('v')?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (major, rest) = (rest[..digits].parse().ok()?, &rest[digits..]);
+        let staged = |stage, minor: &str| Some(Maturity { stage, major, minor: minor.parse().ok()? });
+        match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
+            (Some(minor), _) => staged(1, minor),
+            (_, Some(minor)) => staged(0, minor),
+            _ if rest.is_empty() => Some(Maturity { stage: 2, major, minor: 0 }),
+            _ => None,
+        }
+    }
 }
 
 /// The kinds of one group version, in byte order of the plural.
@@ -250,4 +284,16 @@ fn aggregated_kind(spec: &KindSpec) -> Value {
 
 const fn scope(namespaced: bool) -> &'static str {
     if namespaced { "Namespaced" } else { "Cluster" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stable_versions_are_preferred() {
+        let mut versions = ["other", "v1alpha1", "v1", "v2beta1", "v10", "v2", "v2beta2", "vx", "v1beta"];
+        by_preference(&mut versions);
+        assert_eq!(versions, ["v10", "v2", "v1", "v2beta2", "v2beta1", "v1alpha1", "other", "v1beta", "vx"]);
+    }
 }

@@ -55,3 +55,18 @@ fn what_is_no_request_is_refused_with_the_step_that_failed() {
     }
     assert!(RequestError::Signature.to_string().contains("key"));
 }
+
+#[test]
+fn no_damage_to_a_request_passes_or_panics() {
+    let (good, _) = request(&["node-1"]);
+    for length in 0..good.len() {
+        let text = pem("CERTIFICATE REQUEST", &good[..length]);
+        assert!(CertificateRequest::from_pem(text.as_bytes()).is_err(), "cut at {length}");
+    }
+    for at in 0..good.len() {
+        let mut damaged = good.clone();
+        damaged[at] ^= 1;
+        let text = pem("CERTIFICATE REQUEST", &damaged);
+        assert!(CertificateRequest::from_pem(text.as_bytes()).is_err(), "changed at {at}");
+    }
+}

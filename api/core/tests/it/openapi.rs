@@ -186,6 +186,15 @@ fn every_member_has_a_description() {
         }
     }
     let mut missing = Vec::new();
+    let schemas = every_v3()["components"]["schemas"].clone();
+    for name in [
+        "io.horchestra.v1.Application",
+        "io.horchestra.rbac.v1.Role",
+        "io.horchestra.certificates.v1.CertificateSigningRequest",
+        "io.horchestra.secrets.v1.SecretStore",
+    ] {
+        assert!(schemas.get(name).is_some(), "{name}");
+    }
     for (name, schema) in every_v3()["components"]["schemas"].as_object().unwrap() {
         assert_eq!(schema["x-kubernetes-group-version-kind"].as_array().unwrap().len(), 1, "{name}");
         walk(name, schema, &mut missing);

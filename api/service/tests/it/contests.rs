@@ -78,6 +78,25 @@ async fn sharing_is_not_taken_back_from_under_a_second_user() {
     }
 }
 
+/// A node is never turned away, so only one side is: whoever is second knows of the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_does_not_take_the_name_of_a_node_that_is_there() {
+    let world = World::new().await;
+    let other = world.replica().await;
+    for round in 0..ROUNDS {
+        let name = format!("n{round}");
+        let service =
+            json!({"kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 1}]}});
+        let node = json!({"kind": "Node", "metadata": {"name": name}, "spec": {}});
+        let (node, service) = tokio::join!(create(&world.service, node), create(&other, service));
+        let node = node.unwrap().entry.revision;
+        match service {
+            Ok(written) => assert!(written.entry.revision < node, "round {round}"),
+            Err(status) => assert_eq!(status.code(), 403, "round {round}: {status}"),
+        }
+    }
+}
+
 /// A referrer and the deletion of what it refers to: one of them is refused.
 async fn contest(
     target: impl Fn(&str) -> Value,
