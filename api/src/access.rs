@@ -137,6 +137,16 @@ impl App {
         }
     }
 
+    /// Judges whether the caller may make the object that its request names. An apply of an object that is not
+    /// there needs that beside the right to patch.
+    pub fn may_create(&self, call: &Call) -> Result<(), Status> {
+        let route = &call.route;
+        let kind = route.kind().ok_or_else(Status::no_such_route)?;
+        let namespace = route.namespace().unwrap_or_default();
+        let asked = Attributes::resource("create", kind.group(), kind.plural(), namespace, route.name());
+        self.allowed(&call.known, &asked).map_err(|why| Status::forbidden(kind, route.name(), why))
+    }
+
     /// Whether a narrowed caller may know of this object.
     pub fn may_see(&self, known: &Known, entry: &Entry) -> bool {
         let key = &entry.key;

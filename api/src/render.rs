@@ -121,7 +121,7 @@ impl View {
     /// The object as plain JSON.
     fn encode(self, entry: &Entry) -> Result<Bytes, Status> {
         match self {
-            View::Stored(_) => Ok(entry.encoded()),
+            View::Stored(_) => Ok(entry.shown()),
             View::Alias(alias) => {
                 let shown = (alias.spec().project)(&stored(entry)?);
                 Ok(Bytes::from(shown.into_value().to_string()))
@@ -189,7 +189,8 @@ pub fn list(view: View, form: Form, listing: &Listing) -> Result<Bytes, Status> 
         Shape::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
         Shape::Plain | Shape::Discovery(_) => (view.api_version(), view.list_kind()),
     };
-    let size: usize = listing.entries.iter().map(|entry| entry.body.len() + 64).sum();
+    let managed = |entry: &Entry| entry.managed.as_ref().map_or(0, Bytes::len);
+    let size: usize = listing.entries.iter().map(|entry| entry.body.len() + managed(entry) + 96).sum();
     let mut out = Vec::with_capacity(size + 256);
     out.extend_from_slice(
         format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata},"items":["#)

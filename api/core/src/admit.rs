@@ -134,6 +134,30 @@ pub fn complete(
     }
 }
 
+/// Judges a document that is to be applied as far as it can be judged alone: what it is, and unknown and
+/// duplicate members. It says a part of the object, so nothing is filled in and nothing is missed; violations
+/// show in the object that it makes. Amounts and times are written as they are stored, or a manager that
+/// writes them in another way would seem to want something else.
+pub fn configuration(
+    spec: &KindSpec,
+    document: Document,
+    stored: Option<&Object>,
+    validation: FieldValidation,
+) -> Result<Admitted, Status> {
+    let schema = spec.schema();
+    let mut object = document.object;
+    stamp_type(spec, &mut object)?;
+    let mut value = object.into_value();
+    schema::drop_nulls(schema, &mut value);
+    if let Value::Object(map) = &mut value {
+        (spec.fold)(map);
+    }
+    let pruned = schema::prune(schema, &mut value, stored.map(|object| &object.0));
+    let warnings = report(spec, validation, pruned, document.duplicates)?;
+    schema::normalize(schema, &mut value);
+    Ok(Admitted { object: Object::from_value(value).unwrap_or_default(), warnings })
+}
+
 /// Whether a violation is in a part of the object that the write changes. What is stored was right when it
 /// was stored (by another version, or imported): a change elsewhere, such as a report about the object, must
 /// not fail because of it.

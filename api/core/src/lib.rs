@@ -5,12 +5,13 @@
 //! must agree on lives here, so that a rule of the API has one place.
 //!
 //! Where to look: a write goes through [`admit`] (which uses [`decode`] or [`yaml`], then [`schema`]), after
-//! [`patch`] if it is one, with [`names`] and [`metadata`] beside it. A read uses [`selector`], [`table`] and
+//! [`patch`] or [`apply`] if it is one, with [`names`] and [`metadata`] beside it. A read uses [`selector`], [`table`] and
 //! [`alias`]. What is served follows from [`registry`], down to [`discovery`] and [`openapi`]; the kinds
 //! themselves are in [`kinds`].
 
 pub mod admit;
 pub mod alias;
+pub mod apply;
 pub mod decode;
 pub mod discovery;
 pub mod gates;

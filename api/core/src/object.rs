@@ -162,18 +162,29 @@ fn prefix(kind: Kind) -> String {
     format!(r#"{{"apiVersion":"{}","kind":"{}","metadata":{{"#, kind.api_version(), kind.name())
 }
 
-/// The bytes a client sees: canonical bytes with `resourceVersion` put in as the first metadata member. An
-/// object that was never stored (revision 0: what a dry run would have created) has none.
+/// Canonical bytes with `resourceVersion` put in as the first metadata member. An object that was never
+/// stored (revision 0: what a dry run would have created) has none.
 pub fn splice_revision(kind: Kind, body: &[u8], revision: i64) -> Bytes {
-    if revision == 0 {
-        return Bytes::copy_from_slice(body);
-    }
+    splice(kind, body, revision, None)
+}
+
+/// The bytes a client sees: canonical bytes with `managedFields` (JSON, if there are any) and
+/// `resourceVersion` put in.
+pub fn splice(kind: Kind, body: &[u8], revision: i64, managed: Option<&[u8]>) -> Bytes {
     let at = prefix_len(kind);
-    let mut out = BytesMut::with_capacity(body.len() + 48);
+    let managed = managed.filter(|managed| managed.len() > b"[]".len());
+    let mut out = BytesMut::with_capacity(body.len() + managed.map_or(0, <[u8]>::len) + 80);
     out.extend_from_slice(&body[..at]);
-    out.extend_from_slice(format!(r#""resourceVersion":"{revision}""#).as_bytes());
-    if body.get(at) != Some(&b'}') {
+    if let Some(managed) = managed {
+        out.extend_from_slice(br#""managedFields":"#);
+        out.extend_from_slice(managed);
         out.extend_from_slice(b",");
+    }
+    if revision != 0 {
+        out.extend_from_slice(format!(r#""resourceVersion":"{revision}","#).as_bytes());
+    }
+    if body.get(at) == Some(&b'}') && out.last() == Some(&b',') {
+        out.truncate(out.len() - 1);
     }
     out.extend_from_slice(&body[at..]);
     out.freeze()
@@ -219,8 +230,14 @@ mod tests {
     fn empty_metadata_splices_without_a_stray_comma() {
         for kind in Kind::ALL {
             let body = encode(kind, &Object::default());
-            let spliced = splice_revision(kind, &body, 1);
-            serde_json::from_slice::<Value>(&spliced).unwrap();
+            for (revision, managed) in
+                [(0, None), (1, None), (0, Some(&b"[{}]"[..])), (1, Some(&b"[{}]"[..]))]
+            {
+                let spliced = splice(kind, &body, revision, managed);
+                let value: Value = serde_json::from_slice(&spliced).unwrap();
+                assert_eq!(value["metadata"].get("managedFields").is_some(), managed.is_some());
+                assert_eq!(value["metadata"].get("resourceVersion").is_some(), revision != 0);
+            }
         }
     }
 }

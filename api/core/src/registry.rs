@@ -29,6 +29,9 @@ pub struct KindSpec {
     pub(crate) schema: fn() -> &'static Schema,
     /// Runs on the raw document before the declared defaults. May meet any JSON.
     pub defaults: fn(&mut Map<String, Value>),
+    /// Puts members that are but another way of writing others into the place of those. Runs on documents that
+    /// say only a part of an object, where nothing is filled in. May meet any JSON.
+    pub(crate) fold: fn(&mut Map<String, Value>),
     /// Rules of one object alone that the schema cannot say: every violation, in the order of the fields.
     /// Runs on an object that satisfies the schema.
     pub validate: fn(&Object) -> Vec<Cause>,
@@ -172,6 +175,7 @@ impl KindSpec {
             categories: &[],
             history: Some(DEFAULT_HISTORY),
             defaults: |_| {},
+            fold: |_| {},
             validate: |_| Vec::new(),
             columns: PLAIN,
             selectable: &[],

@@ -231,6 +231,11 @@ impl Status {
         )
     }
 
+    /// 409 of an apply: others own fields that it would change. `causes` name them.
+    pub fn apply_conflict(kind: Kind, name: &str, message: impl Into<String>, causes: Vec<Cause>) -> Status {
+        Status::new(Reason::Conflict, message, Details { causes, ..Status::of(kind, name) })
+    }
+
     /// 410: the revision asked for is no longer (or not) in the log.
     pub fn expired(message: impl Into<String>) -> Status {
         Status::new(Reason::Expired, message, Details::default())

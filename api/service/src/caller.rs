@@ -13,6 +13,8 @@ use horchestra_store::store::SessionGrant;
 use horchestra_store::{Attribution, Guard};
 use uuid::Uuid;
 
+use crate::request::WriteOptions;
+
 /// Who makes a request.
 #[derive(Clone, Debug)]
 pub enum Caller {
@@ -40,6 +42,15 @@ impl Caller {
         }
     }
 
+    /// The manager of fields that this caller writes on behalf of the system.
+    pub(crate) fn component(&self) -> String {
+        match self {
+            Caller::Http(_) => API_MANAGER.to_owned(),
+            Caller::Loop { name, .. } => format!("horchestra-{name}"),
+            Caller::Gateway { .. } | Caller::Node { .. } => "horchestra-nodegate".to_owned(),
+        }
+    }
+
     /// The guard that every write of this caller carries.
     pub(crate) fn fence(&self) -> Option<Guard> {
         match self {
@@ -53,6 +64,13 @@ impl Caller {
     }
 }
 
+/// The manager of what the server itself puts into objects.
+pub(crate) const API_MANAGER: &str = "horchestra-api";
+/// The manager of fields whose writer says nothing about itself.
+const UNKNOWN_MANAGER: &str = "unknown";
+/// Longest name of a manager, in bytes.
+const MANAGER_LIMIT: usize = 128;
+
 /// What is known about a request besides what it asks for.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
@@ -60,12 +78,39 @@ pub struct RequestContext {
     pub audit_id: Uuid,
     /// W3C trace id, where the request has one.
     pub trace_id: Option<[u8; 16]>,
+    /// The program that makes the request (see [`program_of`]); empty when it does not say.
+    pub program: String,
+}
+
+/// The program that a `User-Agent` header names: what comes before the first `/`, as far as it can be shown.
+pub fn program_of(agent: &[u8]) -> String {
+    let agent = String::from_utf8_lossy(agent);
+    let mut program = String::new();
+    let shown = |c: &char| *c == ' ' || !(c.is_control() || c.is_whitespace());
+    for c in agent.split('/').next().unwrap_or_default().chars().filter(shown) {
+        if program.len() + c.len_utf8() > MANAGER_LIMIT {
+            break;
+        }
+        program.push(c);
+    }
+    program
 }
 
 impl RequestContext {
     /// A context with a fresh audit id and no trace.
     pub fn new(caller: Caller) -> RequestContext {
-        RequestContext { caller, audit_id: Uuid::new_v4(), trace_id: None }
+        RequestContext { caller, audit_id: Uuid::new_v4(), trace_id: None, program: String::new() }
+    }
+
+    /// The manager that the fields of this write belong to: the one that the request names, or else the
+    /// program that makes it.
+    pub(crate) fn field_manager(&self, options: &WriteOptions) -> String {
+        match (&options.field_manager, &self.caller) {
+            (Some(manager), _) => manager.clone(),
+            (None, Caller::Http(_)) if self.program.is_empty() => UNKNOWN_MANAGER.to_owned(),
+            (None, Caller::Http(_)) => self.program.clone(),
+            (None, caller) => caller.component(),
+        }
     }
 
     pub(crate) fn attribution(&self, verb: &str) -> Attribution {
@@ -75,5 +120,25 @@ impl RequestContext {
             audit_id: self.audit_id,
             trace_id: self.trace_id,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_named_as_kubernetes_does() {
+        for (agent, program) in [
+            ("kubectl/v1.32.0 (linux/amd64) kubernetes/abc", "kubectl"),
+            ("kube rs", "kube rs"),
+            ("", ""),
+            ("/v1", ""),
+            ("a\tb\u{a0}c/1", "abc"),
+        ] {
+            assert_eq!(program_of(agent.as_bytes()), program, "{agent:?}");
+        }
+        assert_eq!(program_of("é".repeat(100).as_bytes()), "é".repeat(64));
+        assert_eq!(program_of(b"a\xff/1"), "a\u{fffd}");
     }
 }

@@ -34,7 +34,7 @@ mod service;
 pub mod settings;
 mod write;
 
-pub use caller::{Caller, RequestContext};
+pub use caller::{Caller, RequestContext, program_of};
 pub use events::{EventRecord, Fate, Observer, Recorder, Subject};
 pub use read::Watch;
 pub use request::*;

@@ -72,6 +72,17 @@ pub struct Patch {
     pub document: Bytes,
 }
 
+/// What a manager applies. The manager is that of the options, which must name one.
+#[derive(Clone, Debug)]
+pub struct Apply {
+    /// YAML or JSON.
+    pub document: Bytes,
+    /// Fields of other managers are taken over.
+    pub force: bool,
+    /// What is answered when there is no object yet; `None` for callers who may make one.
+    pub refuse_create: Option<Status>,
+}
+
 /// What becomes of dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {

@@ -123,6 +123,18 @@ impl Service {
         self.patch_object(context, key, part, patch, options).await
     }
 
+    /// Applies what a manager wants of the object, or of its `status`. An object that is not there is made.
+    pub async fn apply(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        part: Part,
+        request: Apply,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        self.apply_object(context, key, part, request, options).await
+    }
+
     /// Marks an object for deletion, or erases it when nothing holds it.
     pub async fn delete(
         &self,

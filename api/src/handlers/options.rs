@@ -68,6 +68,17 @@ pub fn write(options: &str, query: &Query) -> Result<WriteOptions, Status> {
     })
 }
 
+/// `force`, which belongs to an apply alone.
+pub fn force(query: &Query, apply: bool) -> Result<bool, Status> {
+    let given = query.get("force").is_some_and(|value| !value.is_empty());
+    if given && !apply {
+        let cause =
+            Cause::new("FieldValueForbidden", "force", "Forbidden: may not be specified for non-apply patch");
+        return Err(Status::invalid_options("PatchOptions", vec![cause]));
+    }
+    Ok(given && query.flag("force"))
+}
+
 /// How fresh a read of one object must be.
 pub fn at(query: &Query) -> Result<At, Status> {
     match query.text("resourceVersion") {
@@ -267,6 +278,20 @@ mod tests {
         assert_eq!(options("fieldValidation=Warn").unwrap().field_validation, FieldValidation::Warn);
         for raw in ["fieldValidation=Bogus", "dryRun=Some", "fieldManager=a%00b"] {
             assert_eq!(options(raw).unwrap_err().code(), 422, "{raw}");
+        }
+        for (raw, apply, force) in [
+            ("", true, Ok(false)),
+            ("force=", false, Ok(false)),
+            ("force=true", true, Ok(true)),
+            ("force=false", true, Ok(false)),
+            ("force=true", false, Err(422)),
+            ("force=false", false, Err(422)),
+        ] {
+            assert_eq!(
+                super::force(&Query::parse(Some(raw)), apply).map_err(|it| it.code()),
+                force,
+                "{raw} {apply}"
+            );
         }
         for (raw, fine) in [
             ("", true),

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::registry::{self, KindSpec};
 use horchestra_core::status::Status;
-use horchestra_service::{Body, Contents, ListRequest, Part, Patch, PatchType, WriteOptions, Written};
+use horchestra_service::{
+    Apply, Body, Contents, ListRequest, Part, Patch, PatchType, WriteOptions, Written,
+};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -171,13 +173,17 @@ async fn update(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<A
     written(accepted, form, view, StatusCode::OK, &done)
 }
 
-const PATCHES: &str = "application/json-patch+json, application/merge-patch+json";
+const PATCHES: &str =
+    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+/// The media type of an apply.
+const APPLY: &str = "application/apply-patch+yaml";
 
 async fn patch(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<Answer, Status> {
     let (accepted, form) = form(call, Offer::OBJECTS)?;
     let language = match negotiate::content_type(&call.headers).as_deref() {
-        Some("application/merge-patch+json") => PatchType::Merge,
-        Some("application/json-patch+json") => PatchType::Json,
+        Some("application/merge-patch+json") => Some(PatchType::Merge),
+        Some("application/json-patch+json") => Some(PatchType::Json),
+        Some(APPLY) => None,
         other => {
             return Err(Status::unsupported_media_type(format!(
                 "the body of the request was in an unknown format ({}); accepted media types include: \
@@ -189,8 +195,18 @@ async fn patch(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<An
     let options = write_options("PatchOptions", call, view)?;
     let key = key(kind, call.route.namespace(), call.route.name());
     let part = if matches!(call.route, Route::ItemStatus { .. }) { Part::Status } else { Part::Main };
-    let patch = Patch { kind: language, document: call.body().await? };
-    let done = app.service().patch(&call.context, &key, part, patch, &options).await?;
+    let force = options::force(&call.query, language.is_none())?;
+    let document = call.body().await?;
+    let done = match language {
+        Some(kind) => {
+            let patch = Patch { kind, document };
+            app.service().patch(&call.context, &key, part, patch, &options).await?
+        }
+        None => {
+            let request = Apply { document, force, refuse_create: app.may_create(call).err() };
+            app.service().apply(&call.context, &key, part, request, &options).await?
+        }
+    };
     let code = if done.created { StatusCode::CREATED } else { StatusCode::OK };
     written(accepted, form, view, code, &done)
 }

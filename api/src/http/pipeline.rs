@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::FutureExt;
 use horchestra_core::status::Status;
-use horchestra_service::{Caller, RequestContext};
+use horchestra_service::{Caller, RequestContext, program_of};
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -170,6 +170,9 @@ impl App {
                 caller: Caller::Http(Arc::clone(&known.identity)),
                 audit_id: audit.id,
                 trace_id: audit::trace_id(&parts.headers),
+                program: program_of(
+                    parts.headers.get(header::USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default(),
+                ),
             },
             known,
             audit: audit.clone(),

@@ -314,9 +314,14 @@ impl Entry {
         }
     }
 
-    /// The bytes a client sees, `resourceVersion` included.
+    /// The bytes that readers of the object's content see, `resourceVersion` included, `managedFields` not.
     pub fn encoded(&self) -> Bytes {
         object::splice_revision(self.key.kind, &self.body, self.revision)
+    }
+
+    /// The bytes that clients of the API see, `resourceVersion` and `managedFields` included.
+    pub fn shown(&self) -> Bytes {
+        object::splice(self.key.kind, &self.body, self.revision, self.managed.as_deref())
     }
 
     /// The object as a tree, `resourceVersion` included, `managedFields` not.

@@ -98,6 +98,7 @@ async fn every_kubectl_works_with_our_kinds() {
         std::fs::create_dir(&home).unwrap();
         let kubectl = Kubectl { program, kubeconfig: stack.kubeconfig(), home };
         tour(&stack, &kubectl).await;
+        server_side_apply(&stack, &kubectl).await;
         read_logs(&stack, &kubectl).await;
         show_events(&stack, &kubectl).await;
     }
@@ -165,6 +166,85 @@ async fn tour(stack: &Stack, kubectl: &Kubectl) {
     says(&kubectl.refused(&["get", "app", "web"]).await, "NotFound");
     says(&kubectl.run(&["apply", "-f", &first, "--dry-run=server"]).await, "created (server dry run)");
     says(&kubectl.refused(&["get", "app", "web"]).await, "NotFound");
+}
+
+/// Managers, conflicts, and the way from client-side to server-side apply.
+async fn server_side_apply(stack: &Stack, kubectl: &Kubectl) {
+    let program = kubectl.program.display().to_string();
+    let says = |text: &str, part: &str| assert!(text.contains(part), "{program}: no {part:?} in {text}");
+    let manifest = |name: &str, spec: &str| {
+        write(
+            &stack.folder().join(format!("{name}.yaml")),
+            &format!(
+                "apiVersion: horchestra.io/v1\nkind: Application\nmetadata:\n  name: {name}\n  namespace: default\n\
+                 spec:\n{spec}"
+            ),
+        )
+    };
+    let one = manifest("ssa", "  image: nginx:1\n  args: [x]\n");
+    let apply = ["apply", "--server-side", "-f", &one];
+    says(&kubectl.run(&apply).await, "serverside-applied");
+    let revision =
+        async || kubectl.run(&["get", "app", "ssa", "-o", "jsonpath={.metadata.resourceVersion}"]).await;
+    let first = revision().await;
+    says(&kubectl.run(&apply).await, "serverside-applied");
+    assert_eq!(revision().await, first, "{program}");
+    assert_eq!(kubectl.run(&["diff", "--server-side", "-f", &one]).await, "", "{program}");
+
+    let hidden = kubectl.run(&["get", "app", "ssa", "-o", "yaml"]).await;
+    assert!(!hidden.contains("managedFields"), "{program}: {hidden}");
+    let shown = kubectl.run(&["get", "app", "ssa", "-o", "yaml", "--show-managed-fields"]).await;
+    says(&shown, "manager: kubectl\n");
+    says(&shown, "f:image");
+
+    let two = manifest("ssa", "  image: nginx:2\n");
+    let other = ["apply", "--server-side", "-f", &two, "--field-manager", "other"];
+    let conflict = kubectl.refused(&other).await;
+    says(&conflict, "conflict with \"kubectl\": .spec.image");
+    let forced = [&other[..], &["--force-conflicts"]].concat();
+    says(&kubectl.run(&forced).await, "serverside-applied");
+    let three = manifest("ssa", "  command: [run]\n");
+    kubectl.run(&["apply", "--server-side", "-f", &three]).await;
+    let spec = kubectl
+        .run(&["get", "app", "ssa", "-o", "jsonpath={.spec.image} {.spec.args} {.spec.command}"])
+        .await;
+    assert_eq!(spec, "nginx:2  [\"run\"]", "{program}: the args were kubectl's alone, the image is not");
+    kubectl.run(&["delete", "app", "ssa"]).await;
+
+    for (name, create) in [("moved", vec!["apply"]), ("saved", vec!["create", "--save-config"])] {
+        let with = |image: &str, args: &str| {
+            manifest(
+                name,
+                &format!(
+                    "  image: {image}\n  env: [{{name: A, value: '1'}}, {{secretRef: {{name: s, key: '*', optional: true}}}}]\n{args}"
+                ),
+            )
+        };
+        let file = with("nginx:1", "  args: [x]\n");
+        kubectl.run(&[&create[..], &["-f", &file]].concat()).await;
+        let file = with("nginx:2", "");
+        kubectl.run(&["apply", "--server-side", "-f", &file]).await;
+        // A second one takes away what only the client-side apply had, in those versions that move managers.
+        kubectl.run(&["apply", "--server-side", "-f", &file]).await;
+        let object: serde_json::Value = serde_json::from_str(
+            &kubectl.run(&["get", "app", name, "-o", "json", "--show-managed-fields"]).await,
+        )
+        .unwrap();
+        assert_eq!(object["spec"]["image"], "nginx:2", "{program}");
+        let managers: Vec<&str> = object["metadata"]["managedFields"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry["manager"].as_str().unwrap())
+            .collect();
+        assert!(managers.contains(&"kubectl"), "{program}: {managers:?}");
+        assert!(!managers.contains(&"kubectl-client-side-apply"), "{program} {name}: {managers:?}");
+        assert_eq!(object["spec"].get("args"), None, "{program} {name}");
+        // And back again.
+        let back = with("nginx:3", "");
+        says(&kubectl.run(&["apply", "-f", &back]).await, "configured");
+        kubectl.run(&["delete", "app", name]).await;
+    }
 }
 
 /// `get -w` sees a change, and `wait` returns when the phase comes.

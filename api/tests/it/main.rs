@@ -1,6 +1,7 @@
 //! The API over real TLS connections, in process, on the in-memory store.
 
 mod aliases;
+mod apply;
 mod authorization;
 mod bad_input;
 mod client;

@@ -26,8 +26,10 @@ const fn number(name: &'static str, description: &'static str) -> Parameter {
 
 const DRY_RUN: Parameter =
     text("dryRun", "The request is judged in full, but nothing is stored. The only value is All.");
-const FIELD_MANAGER: Parameter =
-    text("fieldManager", "Name of whoever makes the change, at most 128 printable characters.");
+const FIELD_MANAGER: Parameter = text(
+    "fieldManager",
+    "Name of whoever makes the change, at most 128 printable characters. Required for an apply.",
+);
 const FIELD_VALIDATION: Parameter = text(
     "fieldValidation",
     "What happens to unknown and duplicate fields. Strict (the default) refuses the request, naming all of \
@@ -44,6 +46,13 @@ const RESOURCE_VERSION: Parameter = text(
 
 const CREATE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION];
 const WRITE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, EXACT];
+const PATCH: &[Parameter] = &[
+    DRY_RUN,
+    FIELD_MANAGER,
+    FIELD_VALIDATION,
+    flag("force", "An apply takes over fields that belong to other managers. Not for other patches."),
+    EXACT,
+];
 const GET: &[Parameter] = &[RESOURCE_VERSION];
 const DELETE: &[Parameter] = &[
     DRY_RUN,
@@ -78,7 +87,8 @@ struct Operation {
 }
 
 const BODY: &[&str] = &["application/json", "application/yaml"];
-const PATCHES: &[&str] = &["application/json-patch+json", "application/merge-patch+json"];
+const PATCHES: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
 struct Item {
     path: String,
@@ -131,7 +141,7 @@ fn items(spec: &KindSpec) -> Vec<Item> {
             operations: vec![
                 operation("get", "get", format!("Reads a {what}."), GET, &[], true),
                 operation("put", "replace", format!("Replaces a {what}."), WRITE, BODY, true),
-                operation("patch", "patch", format!("Changes parts of a {what}."), WRITE, PATCHES, true),
+                operation("patch", "patch", format!("Changes parts of a {what}."), PATCH, PATCHES, true),
                 operation("delete", "delete", format!("Deletes a {what}."), DELETE, &[], false),
             ],
         },
@@ -163,7 +173,7 @@ fn items(spec: &KindSpec) -> Vec<Item> {
         if spec.kind.takes_status_writes() {
             operations.extend([
                 status("put", "replace", format!("Replaces the status of a {what}."), WRITE, BODY),
-                status("patch", "patch", format!("Changes parts of the status of a {what}."), WRITE, PATCHES),
+                status("patch", "patch", format!("Changes parts of the status of a {what}."), PATCH, PATCHES),
             ]);
         }
         items.push(Item {

@@ -41,6 +41,9 @@ fn write(schema: &Schema, form: Form) -> Value {
     if let Some(default) = &schema.default {
         put("default", default.clone());
     }
+    if schema.atomic {
+        put("x-kubernetes-map-type", json!("atomic"));
+    }
     match &schema.shape {
         Shape::Anything => {}
         Shape::FreeForm => {

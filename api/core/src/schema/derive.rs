@@ -10,7 +10,7 @@ use super::{ListType, ObjectShape, Property, Schema, Shape, StringCheck, StringS
 ///
 /// Attributes that say more than types can: `x-default` (default of the member), `x-check` (what a text must
 /// parse as), `x-numeric-guard` (see [`ObjectShape::numeric_guard`]), `x-kubernetes-list-type`,
-/// `x-kubernetes-list-map-keys`, `x-kubernetes-preserve-unknown-fields`.
+/// `x-kubernetes-list-map-keys`, `x-kubernetes-map-type`, `x-kubernetes-preserve-unknown-fields`.
 pub fn derive<T: JsonSchema>() -> Schema {
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
@@ -38,8 +38,8 @@ pub fn derive<T: JsonSchema>() -> Schema {
 fn text_property(name: &str, description: &str) -> Property {
     let schema = Schema {
         description: description.to_owned(),
-        default: None,
         shape: Shape::String(StringShape::default()),
+        ..Schema::default()
     };
     Property { name: name.to_owned(), required: false, schema }
 }
@@ -70,13 +70,19 @@ fn convert(value: &Value) -> Schema {
             inner.description = one_line(description);
         }
         inner.default = map.get("x-default").cloned().or(inner.default);
+        inner.atomic |= is_atomic(map);
         return inner;
     }
     Schema {
         description: map.get("description").and_then(Value::as_str).map(one_line).unwrap_or_default(),
         default: map.get("x-default").cloned(),
         shape: shape(map),
+        atomic: is_atomic(map),
     }
+}
+
+fn is_atomic(map: &Map<String, Value>) -> bool {
+    map.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic")
 }
 
 /// Doc comments are wrapped for the source; readers wrap for themselves. Blank lines stay.

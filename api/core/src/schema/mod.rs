@@ -25,6 +25,8 @@ pub struct Schema {
     /// Put in where the member is absent.
     pub default: Option<Value>,
     pub shape: Shape,
+    /// Whether writers share an object or a map as a whole only (lists say so in their [`ListType`]).
+    pub atomic: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

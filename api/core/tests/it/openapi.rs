@@ -95,7 +95,7 @@ fn writes_declare_what_kubectl_looks_for() {
                     assert!(parameters.contains(&needed), "{path} {method} {needed}");
                 }
             }
-            assert!(!parameters.contains(&"force"), "apply is not served");
+            assert_eq!(parameters.contains(&"force"), method == "patch", "{path} {method}");
             if method == "patch" {
                 patched.push(kind["kind"].as_str().unwrap().to_owned());
             }

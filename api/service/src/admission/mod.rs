@@ -260,9 +260,23 @@ fn object_rules(attributes: &Attributes<'_>, object: &Object) -> Result<(), Deni
     horchestra_core::admit::validate(spec, object, attributes.old).map_err(Denial::Status)
 }
 
+/// Whether the kind has a `spec.frozen`.
+fn can_be_frozen(kind: Kind) -> bool {
+    matches!(kind, Kind::Application | Kind::ApplicationSet)
+}
+
+/// Takes out what only a door may change, so that nobody comes to own it by naming it.
+pub(crate) fn strip_door_owned(kind: Kind, object: &mut Object) {
+    if can_be_frozen(kind)
+        && let Some(spec) = object.0.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        spec.remove("frozen");
+    }
+}
+
 /// `spec.frozen` changes through its doors only; whatever else writes keeps it.
 fn door_owned(attributes: &Attributes<'_>, object: &mut Object) {
-    if !matches!(attributes.key.kind, Kind::Application | Kind::ApplicationSet) {
+    if !can_be_frozen(attributes.key.kind) {
         return;
     }
     let stored = attributes.old.and_then(|old| old.at(&["spec", "frozen"])).cloned();

@@ -21,7 +21,7 @@ use crate::placement::{self, SCHEDULED};
 use crate::request::{Binding, DoorError, Outcome};
 use crate::service::Service;
 use crate::write::draft::{columns, draft, spec_of};
-use crate::write::stored_object;
+use crate::write::{stored_object, tracking};
 
 impl Service {
     pub(crate) async fn bind_applications(
@@ -42,13 +42,15 @@ impl Service {
         if entry.revision != binding.revision {
             return Err(DoorError::Changed);
         }
-        let mut object = stored_object(&entry).map_err(DoorError::Refused)?;
+        let stored = stored_object(&entry).map_err(DoorError::Refused)?;
+        let mut object = stored.clone();
         if !placement::node_of(&object).is_empty() {
             return Err(DoorError::Changed);
         }
         place(&mut object, &binding.node);
         let columns = columns(spec, &object);
-        let draft = draft(spec, key, &object, columns, Some(&entry)).map_err(DoorError::Refused)?;
+        let managed = tracking::of_component(spec, context, Some((&entry, &stored)), &object);
+        let draft = draft(spec, key, &object, columns, managed).map_err(DoorError::Refused)?;
         let node = Key::cluster(Kind::Node, binding.node.clone());
         let mut guards = vec![
             Guard::Exists(node.clone()),

@@ -30,7 +30,7 @@ use crate::errors::{door_error, door_status, read_status};
 use crate::request::{DoorError, Outcome};
 use crate::service::Service;
 use crate::write::draft::{columns, draft, spec_of};
-use crate::write::{Stored, clear_object};
+use crate::write::{Stored, clear_object, tracking};
 
 /// How often a report is applied anew after losing to another write.
 const ATTEMPTS: usize = 16;
@@ -88,7 +88,7 @@ impl Service {
         for _ in 0..ATTEMPTS {
             let attempted = match view.get(key) {
                 None => Err(DoorError::Gone),
-                Some(entry) => apply(key, &entry, &edit).map(|applied| (entry, applied)),
+                Some(entry) => apply(context, key, &entry, &edit).map(|applied| (entry, applied)),
             };
             let (op, stored) = match attempted {
                 Ok((_, Some(applied))) => applied,
@@ -118,22 +118,29 @@ impl Service {
 }
 
 /// What to commit for an edit; `None` when the object already is as wanted.
-fn apply<F>(key: &Key, entry: &Arc<Entry>, edit: &F) -> Result<Option<(Op, Stored)>, DoorError>
+fn apply<F>(
+    context: &RequestContext,
+    key: &Key,
+    entry: &Arc<Entry>,
+    edit: &F,
+) -> Result<Option<(Op, Stored)>, DoorError>
 where
     F: Fn(&Entry, &mut Object) -> Result<Edit, DoorError>,
 {
     let spec = spec_of(key.kind).map_err(DoorError::Refused)?;
-    let mut object = clear_object(entry).map_err(DoorError::Refused)?;
+    let stored = clear_object(entry).map_err(DoorError::Refused)?;
+    let mut object = stored.clone();
     let class = match edit(entry, &mut object)? {
         Edit::Erase => {
             return Ok(Some(Stored::erase(Arc::clone(entry))));
         }
         Edit::Write(class) => class,
     };
-    let columns = columns(spec, &object);
-    let draft = draft(spec, key, &object, columns, Some(entry)).map_err(DoorError::Refused)?;
-    if draft.body == entry.body {
+    if object == stored {
         return Ok(None);
     }
+    let columns = columns(spec, &object);
+    let managed = tracking::of_component(spec, context, Some((entry, &stored)), &object);
+    let draft = draft(spec, key, &object, columns, managed).map_err(DoorError::Refused)?;
     Ok(Some(Stored::update(draft, entry, class)))
 }

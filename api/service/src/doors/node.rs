@@ -24,6 +24,7 @@ use crate::errors::door_error;
 use crate::request::{DoorError, Outcome, Ready, ReadyVerdict};
 use crate::service::Service;
 use crate::write::draft::{columns, draft, spec_of};
+use crate::write::tracking;
 
 impl Service {
     pub(crate) async fn register(
@@ -54,7 +55,8 @@ impl Service {
         );
         let spec = spec_of(Kind::Node).map_err(DoorError::Refused)?;
         let columns = columns(spec, &object);
-        let draft = draft(spec, &key, &object, columns, None).map_err(DoorError::Refused)?;
+        let managed = tracking::of_component(spec, context, None, &object);
+        let draft = draft(spec, &key, &object, columns, managed).map_err(DoorError::Refused)?;
         match self.commit_door(context, "register", &key, Op::Create(draft.clone()), Vec::new()).await {
             Ok(revision) => {
                 let entry = Arc::new(Entry::new(draft, revision, revision));

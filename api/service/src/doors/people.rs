@@ -10,7 +10,7 @@ use crate::caller::RequestContext;
 use crate::request::{Part, Patch, PatchType, WriteOptions, Written};
 use crate::service::Service;
 use crate::write::draft::{columns, draft, spec_of};
-use crate::write::{Attempt, Plan, Planned, stored_object};
+use crate::write::{Attempt, Plan, Planned, stored_object, tracking};
 
 impl Service {
     pub(crate) async fn cordon_node(
@@ -31,14 +31,16 @@ impl Service {
         let spec = spec_of(Kind::Node)?;
         self.run(context, "admit", key, false, |attempt: Attempt<'_>| {
             let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
-            let mut object = stored_object(&old)?;
+            let stored = stored_object(&old)?;
+            let mut object = stored.clone();
             let verdict = admission::Verdict::default();
             if crate::conditions::is_true(&object, admission::ADMITTED) {
                 return Ok(Plan { change: Planned::Nothing(old), verdict });
             }
             admission::set_admitted(&mut object, true, "AdmittedByOperator", "");
             let columns = columns(spec, &object);
-            let draft = draft(spec, key, &object, columns, Some(&old))?;
+            let managed = tracking::of_component(spec, context, Some((&old, &stored)), &object);
+            let draft = draft(spec, key, &object, columns, managed)?;
             Ok(Plan { change: Planned::Update { draft, old, class: Class::Status }, verdict })
         })
         .await

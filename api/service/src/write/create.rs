@@ -1,15 +1,16 @@
 //! Create.
 
+use horchestra_core::apply::{Managed, Manager};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::Object;
 use horchestra_core::status::Status;
 
 use super::document;
 use super::draft::{columns, draft, spec_of};
-use super::{Attempt, Plan, Planned, identity};
+use super::{Attempt, Plan, Planned, identity, tracking};
 use crate::admission::{self, Attributes, CallerClass, Door, Operation, Verdict};
 use crate::caller::RequestContext;
-use crate::request::{Body, WriteOptions, Written};
+use crate::request::{Body, Part, WriteOptions, Written};
 use crate::service::Service;
 
 impl Service {
@@ -35,6 +36,7 @@ impl Service {
         }
         identity::stamp_new(&mut document.object, &key);
         let (object, warnings) = document::complete(spec, document, None, options)?;
+        let manager = context.field_manager(options);
         self.run(context, "create", &key, options.dry_run, |attempt: Attempt<'_>| {
             let mut object = object.clone();
             let mut key = key.clone();
@@ -43,22 +45,33 @@ impl Service {
                 object.metadata_mut().remove("name");
                 (key, _) = identity::new_key(spec, &mut object)?;
             }
-            plan(self, context, &attempt, &key, object, warnings.clone())
+            plan(self, context, &attempt, &key, object, warnings.clone(), Author::Client(&manager))
                 .map_err(|status| spec.reworded(status))
         })
         .await
     }
 }
 
-fn plan(
+/// Who makes an object.
+pub(super) enum Author<'a> {
+    /// A client under this name of a manager.
+    Client(&'a str),
+    /// A manager that applied it; the managers have its fields already.
+    Applier(&'a Manager, Managed),
+}
+
+/// Judges an object that is complete but for what admission adds.
+pub(super) fn plan(
     service: &Service,
     context: &RequestContext,
     attempt: &Attempt<'_>,
     key: &Key,
-    mut object: Object,
+    asked: Object,
     warnings: Vec<String>,
+    author: Author<'_>,
 ) -> Result<Plan, Status> {
     let spec = spec_of(key.kind)?;
+    let mut object = asked.clone();
     let mut verdict = Verdict { warnings, ..Verdict::default() };
     let attributes = Attributes {
         caller: &context.caller,
@@ -77,7 +90,14 @@ fn plan(
     if attempt.view.get(key).is_some() {
         return Err(Status::already_exists(key.kind, &key.name));
     }
-    let draft = draft(spec, key, &object, columns, None)?;
+    let author = match author {
+        Author::Client(name) => {
+            tracking::Author::Client { name, part: Part::Main, asked: &asked, managed: Managed::new() }
+        }
+        Author::Applier(manager, managed) => tracking::Author::Applier { manager, asked: &asked, managed },
+    };
+    let managed = tracking::managers(spec, None, &object, author);
+    let draft = draft(spec, key, &object, columns, managed)?;
     service.check_size(&draft)?;
     Ok(Plan { change: Planned::Create(draft), verdict })
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::draft::{columns, draft, spec_of};
 use super::update::clear_object;
-use super::{Attempt, Plan, Planned};
+use super::{Attempt, Plan, Planned, tracking};
 use crate::admission::{self, Attributes, CallerClass, Door, Operation, Verdict};
 use crate::caller::RequestContext;
 use crate::clock;
@@ -128,7 +128,8 @@ fn plan(
         return Ok(Plan { change: Planned::Nothing(Arc::clone(old)), verdict });
     }
     let columns = columns(spec, &object);
-    let draft = draft(spec, key, &object, columns, Some(old))?;
+    let managed = tracking::of_component(spec, context, Some((old, &stored)), &object);
+    let draft = draft(spec, key, &object, columns, managed)?;
     Ok(Plan { change: Planned::Update { draft, old: Arc::clone(old), class: Class::Core }, verdict })
 }
 

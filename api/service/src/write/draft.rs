@@ -1,10 +1,11 @@
 //! From a finished object to what the store keeps of it.
 
+use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::{self, Object};
 use horchestra_core::registry::{KindSpec, Reference};
 use horchestra_core::status::Status;
-use horchestra_store::{Columns, Draft, Edge, Entry, Index, Relation};
+use horchestra_store::{Columns, Draft, Edge, Index, Relation};
 use uuid::Uuid;
 
 /// What SQL and guards need to know of the object.
@@ -19,13 +20,14 @@ pub(crate) fn columns(spec: &KindSpec, object: &Object) -> Columns {
     }
 }
 
-/// The draft of an object whose metadata is complete. `old` gives what is kept apart from the body.
+/// The draft of an object whose metadata is complete. `managed` are its managers after the change (see
+/// [`super::tracking`]).
 pub(crate) fn draft(
     spec: &KindSpec,
     key: &Key,
     object: &Object,
     columns: Columns,
-    old: Option<&Entry>,
+    managed: Option<Bytes>,
 ) -> Result<Draft, Status> {
     let uid = Uuid::parse_str(object.uid()).map_err(|_| Status::internal("the object has no proper uid"))?;
     Ok(Draft {
@@ -34,7 +36,7 @@ pub(crate) fn draft(
         generation: object.generation(),
         deleting: object.is_deleting(),
         body: object::encode(key.kind, object),
-        managed: old.and_then(|old| old.managed.clone()),
+        managed,
         index: index(spec, object),
         columns,
         edges: edges(spec, key, object),

@@ -20,6 +20,7 @@
 //! Refused: holding a lock around the first attempt. Most objects have one writer at a time, and a queue
 //! would turn a slow commit of one client into latency for all.
 
+mod apply;
 mod create;
 mod delete;
 pub(crate) mod document;
@@ -27,6 +28,7 @@ pub(crate) mod draft;
 mod emptying;
 mod identity;
 mod patch;
+pub(crate) mod tracking;
 mod update;
 
 pub(crate) use update::{clear_object, stored_object};

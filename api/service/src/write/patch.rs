@@ -9,6 +9,8 @@ use horchestra_core::kind::Key;
 use horchestra_core::object::Object;
 use horchestra_core::patch;
 use horchestra_core::status::Status;
+use horchestra_store::Entry;
+use serde_json::Value;
 
 use super::update::{Replacement, named_revision, stored_object};
 use super::{Attempt, identity};
@@ -35,7 +37,10 @@ impl Service {
             shown.set_metadata("resourceVersion", head.clone());
             let mut document = match patch.kind {
                 PatchType::Merge => patch::merge(spec, &shown, &patch.document)?,
-                PatchType::Json => patch::json(spec, &shown, &patch.document)?,
+                PatchType::Json => {
+                    show_managers(&old, &mut shown);
+                    patch::json(spec, &shown, &patch.document)?
+                }
             };
             keep_identity(key, &shown, &mut document.object);
             identity::bind(spec, &key.namespace, &mut document.object)?;
@@ -43,10 +48,21 @@ impl Service {
             let named = document.object.resource_version() != head;
             let revision = if named { named_revision(&document.object)? } else { 0 };
             let exact = options.exact_resource_version;
-            let replacement = Replacement { document, revision, exact };
+            let replacement = Replacement { document, revision, exact, applied: None };
             self.plan_replacement(context, &attempt, key, &old, part, replacement, options)
         })
         .await
+    }
+}
+
+/// Puts the managers in: a JSON patch may test and change them in their places, whereas a merge patch only
+/// ever replaces the whole list.
+fn show_managers(old: &Entry, shown: &mut Object) {
+    let managed = old.managed.as_deref().and_then(|managed| serde_json::from_slice::<Value>(managed).ok());
+    if let Some(Value::Array(list)) = managed
+        && !list.is_empty()
+    {
+        shown.set_metadata("managedFields", list);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use horchestra_core::apply::{Managed, Manager};
 use horchestra_core::decode::Document;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::names;
@@ -13,6 +14,7 @@ use serde_json::json;
 
 use super::document;
 use super::draft::{columns, draft, spec_of};
+use super::tracking::{self, Author};
 use super::{Attempt, Plan, Planned, identity};
 use crate::admission::{self, Attributes, CallerClass, Demand, Door, Operation, Verdict};
 use crate::caller::RequestContext;
@@ -28,6 +30,8 @@ pub(super) struct Replacement {
     pub revision: Revision,
     /// Whether only the very head is good enough.
     pub exact: bool,
+    /// The manager that applied it, and the managers that this makes.
+    pub applied: Option<(Manager, Managed)>,
 }
 
 impl Service {
@@ -53,8 +57,8 @@ impl Service {
                 let why = format!("its uid is {}, not {uid} as in the body", old.uid);
                 return Err(Status::conflict(key.kind, &key.name, why));
             }
-            let replacement =
-                Replacement { document: document.clone(), revision, exact: options.exact_resource_version };
+            let exact = options.exact_resource_version;
+            let replacement = Replacement { document: document.clone(), revision, exact, applied: None };
             self.plan_replacement(context, &attempt, key, &old, part, replacement, options)
         })
         .await
@@ -86,7 +90,12 @@ impl Service {
             view: attempt.view,
             gates: self.config().gates,
         };
-        let Replacement { mut document, revision, exact } = replacement;
+        let Replacement { mut document, revision, exact, applied } = replacement;
+        let sent = document.object.at(&["metadata", "managedFields"]);
+        let managed = match part {
+            Part::Main => Managed::from_client(sent),
+            Part::Status => None,
+        };
         let exact = match part {
             Part::Main => {
                 if class.identified() {
@@ -102,7 +111,8 @@ impl Service {
             }
         };
         let shape = options.shape(key.kind)?;
-        let (mut object, warnings) = document::complete(shape, document, Some(&stored), options)?;
+        let (asked, warnings) = document::complete(shape, document, Some(&stored), options)?;
+        let mut object = asked.clone();
         let mut verdict = Verdict { warnings, ..Verdict::default() };
         admission::mutate(&attributes, &mut object, &mut verdict)?;
         // Before anything is derived from the object: a finished job that is edited counts again.
@@ -117,7 +127,16 @@ impl Service {
             protect_erased_namespace(key, &mut verdict);
             return Ok(Plan { change: Planned::Erase(Arc::clone(old)), verdict });
         }
-        let draft = draft(spec, key, &object, columns, Some(old))?;
+        let name = context.field_manager(options);
+        let author = match &applied {
+            Some((manager, managed)) => Author::Applier { manager, asked: &asked, managed: managed.clone() },
+            None => {
+                let managed = managed.unwrap_or_else(|| tracking::stored(old));
+                Author::Client { name: &name, part, asked: &asked, managed }
+            }
+        };
+        let managed = tracking::managers(spec, Some((old, &stored)), &object, author);
+        let draft = draft(spec, key, &object, columns, managed)?;
         self.check_size(&draft)?;
         Ok(Plan { change: change(old, draft, part), verdict })
     }
@@ -125,11 +144,9 @@ impl Service {
     /// 413 for what is too large to keep.
     pub(super) fn check_size(&self, draft: &Draft) -> Result<(), Status> {
         let limit = self.inner.config.object_limit;
-        if draft.body.len() > limit {
-            return Err(Status::too_large(format!(
-                "the object has {} bytes, limit is {limit}",
-                draft.body.len()
-            )));
+        let size = draft.body.len() + draft.managed.as_ref().map_or(0, |managed| managed.len());
+        if size > limit {
+            return Err(Status::too_large(format!("the object has {size} bytes, limit is {limit}")));
         }
         Ok(())
     }
@@ -159,7 +176,7 @@ pub(crate) fn clear_object(entry: &Entry) -> Result<Object, Status> {
 
 /// A write that changes nothing is none.
 fn change(old: &Arc<Entry>, draft: Draft, part: Part) -> Planned {
-    if draft.body == old.body {
+    if draft.body == old.body && draft.managed == old.managed {
         return Planned::Nothing(Arc::clone(old));
     }
     let class = if part == Part::Status { Class::Status } else { Class::Core };

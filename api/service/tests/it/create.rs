@@ -28,9 +28,10 @@ async fn a_created_object_has_what_the_server_owns_and_defaults() {
     assert_ne!(metadata["uid"], "11111111-1111-1111-1111-111111111111");
     let created = metadata["creationTimestamp"].as_str().unwrap();
     assert!(created.ends_with('Z') && !created.starts_with("2001") && created.len() == 20, "{created}");
-    for member in ["selfLink", "managedFields", "deletionTimestamp", "finalizers"] {
+    for member in ["selfLink", "deletionTimestamp", "finalizers"] {
         assert!(metadata.get(member).is_none(), "{member}");
     }
+    assert!(!managers(&stored).iter().any(|manager| manager.ends_with(" x")), "managers are the server's");
     assert!(stored.get("status").is_none(), "a status of the client's is not stored");
     assert_eq!(stored["spec"]["lifecycle"]["restartPolicy"], "Always");
     assert_eq!(stored["spec"]["lifecycle"]["terminationGracePeriodSeconds"], 30);

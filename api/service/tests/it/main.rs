@@ -1,6 +1,7 @@
 //! The service on the in-memory store: what clients, loops and gateways see of it.
 
 mod admission;
+mod apply;
 mod away;
 mod contests;
 mod create;
@@ -9,6 +10,7 @@ mod doors;
 mod events;
 mod examples;
 mod list;
+mod managers;
 mod nodes;
 mod patch;
 mod property;

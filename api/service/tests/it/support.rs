@@ -8,8 +8,8 @@ use horchestra_auth::{Identity, KeyRing};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::status::Status;
 use horchestra_service::{
-    At, Body, Caller, DeleteOptions, Deleted, ListRequest, Listing, Part, Patch, PatchType, RequestContext,
-    Service, ServiceConfig, Watch, WatchEvent, WatchRequest, WriteOptions, Written,
+    Apply, At, Body, Caller, DeleteOptions, Deleted, ListRequest, Listing, Part, Patch, PatchType,
+    RequestContext, Service, ServiceConfig, Watch, WatchEvent, WatchRequest, WriteOptions, Written,
 };
 use horchestra_store::{
     Entry, MemoryBackend, MemoryDatabase, SessionClaim, SessionGrant, Store, StoreOptions,
@@ -89,6 +89,27 @@ impl World {
     ) -> Result<Written, Status> {
         let patch = Patch { kind, document: patch.to_string().into() };
         self.service.patch(&admin(), key, part, patch, &WriteOptions::default()).await
+    }
+
+    /// An apply by a manager, with the options of the caller's choice.
+    pub async fn apply_with(
+        &self,
+        key: &Key,
+        part: Part,
+        object: &Value,
+        force: bool,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let request = Apply { document: object.to_string().into(), force, refuse_create: None };
+        self.service.apply(&admin(), key, part, request, options).await
+    }
+
+    pub async fn apply(&self, key: &Key, manager: &str, object: Value) -> Result<Written, Status> {
+        self.apply_with(key, Part::Main, &object, false, &managed_by(manager)).await
+    }
+
+    pub async fn force(&self, key: &Key, manager: &str, object: Value) -> Result<Written, Status> {
+        self.apply_with(key, Part::Main, &object, true, &managed_by(manager)).await
     }
 
     pub async fn delete(&self, key: &Key) -> Result<Deleted, Status> {
@@ -185,6 +206,31 @@ pub fn admin() -> RequestContext {
     identity("admin", &["system:masters"])
 }
 
+/// Options that name a manager.
+pub fn managed_by(manager: &str) -> WriteOptions {
+    WriteOptions { field_manager: Some(manager.to_owned()), ..WriteOptions::default() }
+}
+
+/// The managers of an object in short, in their order: `Apply web`, `Update x (status)`.
+pub fn managers(object: &Value) -> Vec<String> {
+    let entries = object["metadata"]["managedFields"].as_array();
+    let short = |entry: &Value| {
+        let subresource = entry["subresource"].as_str().map(|it| format!(" ({it})")).unwrap_or_default();
+        format!(
+            "{} {}{subresource}",
+            entry["operation"].as_str().unwrap(),
+            entry["manager"].as_str().unwrap()
+        )
+    };
+    entries.into_iter().flatten().map(short).collect()
+}
+
+/// The fields of the manager that [`managers`] calls so.
+pub fn fields_of(object: &Value, manager: &str) -> Value {
+    let at = managers(object).iter().position(|name| name == manager);
+    at.map(|at| object["metadata"]["managedFields"][at]["fieldsV1"].clone()).unwrap_or_default()
+}
+
 /// A user of whom nothing is known but the name.
 pub fn somebody() -> RequestContext {
     identity("somebody", &[])
@@ -222,7 +268,7 @@ pub fn sized(name: &str, cpu: &str, memory: &str) -> Value {
 
 /// The object as a client sees it.
 pub fn tree(entry: &Entry) -> Value {
-    serde_json::from_slice(&entry.encoded()).unwrap()
+    serde_json::from_slice(&entry.shown()).unwrap()
 }
 
 pub fn names(listing: &Listing) -> Vec<&str> {

@@ -63,12 +63,15 @@ pub struct ApplicationSpec {
     pub args: Vec<String>,
     /// Environment variables, after those of the image and in this order. At most 256.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MAX_ENV), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(
+        length(max = MAX_ENV),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     pub env: Vec<EnvVar>,
     /// Ports that the workload listens on: a declaration for the service catalog, without effect on the
     /// node.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["port"]))]
     pub ports: Vec<ApplicationPort>,
     /// CPU and memory that the workload is counted with and held to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,11 +98,14 @@ pub struct ApplicationSpec {
     pub security_context: Option<SecurityContext>,
     /// What is mounted into the workload's file system. At most 64.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MAX_VOLUMES), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(
+        length(max = MAX_VOLUMES),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["mountPath"])
+    )]
     pub volumes: Vec<VolumeMount>,
     /// Anything the author wants to keep with the workload. The control plane does not look at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::free_form")]
+    #[schemars(schema_with = "super::free_form", extend("x-kubernetes-map-type" = "atomic"))]
     pub values: Option<serde_json::Map<String, serde_json::Value>>,
     /// Whether the control plane leaves the workload as it is. Set and cleared by the `freeze` and `thaw`
     /// actions; other writes keep the stored value.

@@ -135,11 +135,11 @@ pub struct Common {
     pub annotations: BTreeMap<String, String>,
     /// Environment variables, behind those of the component, where it has none of the same name.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub env: Vec<EnvVar>,
     /// Volumes, where the component mounts nothing at the same path.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["mountPath"]))]
     pub volumes: Vec<VolumeMount>,
 }
 

@@ -156,6 +156,7 @@ pub(crate) static SPEC: KindSpec = KindSpec {
     history: None,
     selectable: &[Selectable { field: "type", path: &["type"], absent: TYPE_OPAQUE }],
     defaults,
+    fold: defaults,
     validate: violations,
     ..KindSpec::base(Kind::Secret, "secret", "SecretList", schema)
 };
