@@ -252,6 +252,14 @@ impl Managed {
         self.tidy();
     }
 
+    /// Whether the same managers own the same fields in both, whenever they came to.
+    pub fn owns_the_same(&self, other: &Managed) -> bool {
+        let all = |managed: &Managed| -> HashMap<Manager, FieldSet> {
+            managed.entries.iter().map(|entry| (entry.manager.clone(), entry.fields.clone())).collect()
+        };
+        self.tracked == other.tracked && all(self) == all(other)
+    }
+
     /// A manager keeps only those of its fields that are in a set: it may have named some that the object did
     /// not take.
     pub fn keep(&mut self, manager: &Manager, existing: &FieldSet) {

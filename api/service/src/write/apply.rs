@@ -54,6 +54,7 @@ impl Service {
         options: &WriteOptions,
     ) -> Result<Written, Status> {
         let spec = spec_of(key.kind)?;
+        self.require_keys(key)?;
         let Some(name) = &options.field_manager else {
             return Err(Status::bad_request("PatchOptions: fieldManager is required for an apply"));
         };
@@ -76,7 +77,7 @@ impl Service {
             document,
         };
         self.run(context, "apply", key, options.dry_run, |attempt: Attempt<'_>| match attempt.view.get(key) {
-            Some(old) => self.plan_applied(context, &attempt, key, &old, &wanted, options),
+            Some(old) => self.plan_applied(context, &attempt, key, &self.open(old)?, &wanted, options),
             None => match &request.refuse_create {
                 _ if part == Part::Status => Err(Status::not_found(key.kind, &key.name)),
                 Some(refusal) => Err(refusal.clone()),

@@ -102,8 +102,10 @@ pub(crate) fn managers(
     };
     let written = managed.to_stored().map(Bytes::from);
     match old {
-        // What is stored may be written in another way, or not be readable in parts; that is no change.
-        Some((entry, _)) if change.is_empty() && written != entry.managed && stored(entry) == managed => {
+        // A time alone is no change, nor is that parts of what is stored cannot be read.
+        Some((entry, _))
+            if change.is_empty() && written != entry.managed && stored(entry).owns_the_same(&managed) =>
+        {
             entry.managed.clone()
         }
         _ => written,
