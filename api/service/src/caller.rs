@@ -47,6 +47,7 @@ impl Caller {
         match self {
             Caller::Http(_) => API_MANAGER.to_owned(),
             Caller::Loop { name, .. } => format!("horchestra-{name}"),
+            Caller::Recorder { component } => (*component).to_owned(),
             Caller::Gateway { .. } | Caller::Node { .. } => "horchestra-nodegate".to_owned(),
         }
     }

@@ -22,7 +22,7 @@ use crate::events::EventRecord;
 use crate::request::{DoorError, Outcome};
 use crate::service::Service;
 use crate::write::draft::{columns, draft, spec_of};
-use crate::write::{Stored, stored_object};
+use crate::write::{Stored, stored_object, tracking};
 
 /// How often a record is tried anew after losing to another write.
 const ATTEMPTS: usize = 8;
@@ -36,7 +36,7 @@ impl Service {
         let key = record.key();
         let mut view = self.inner.store.snapshot();
         for _ in 0..ATTEMPTS {
-            let (op, stored, guards) = plan(&view, &key, record)?;
+            let (op, stored, guards) = plan(&context, &view, &key, record)?;
             match self.commit_door(&context, "record", &key, op, guards).await {
                 Ok(revision) => {
                     let (entry, erased) = stored.at(revision);
@@ -103,12 +103,18 @@ pub(crate) fn deletion(entry: &Entry) -> Op {
 }
 
 /// What to commit for a record, as things are in this view.
-fn plan(view: &Snapshot, key: &Key, record: &EventRecord) -> Result<(Op, Stored, Vec<Guard>), DoorError> {
+fn plan(
+    context: &RequestContext,
+    view: &Snapshot,
+    key: &Key,
+    record: &EventRecord,
+) -> Result<(Op, Stored, Vec<Guard>), DoorError> {
     let spec = spec_of(Kind::Event).map_err(DoorError::Refused)?;
     let old = view.get(key);
-    let object = match &old {
-        Some(entry) => {
-            let mut object = stored_object(entry).map_err(DoorError::Refused)?;
+    let before = old.as_deref().map(stored_object).transpose().map_err(DoorError::Refused)?;
+    let object = match &before {
+        Some(stored) => {
+            let mut object = stored.clone();
             if object.str_at(&["involvedObject", "uid"]) != record.subject.0.uid {
                 let why = "the Event of this name is about another object";
                 return Err(DoorError::Refused(Status::forbidden(key.kind, &key.name, why)));
@@ -119,7 +125,8 @@ fn plan(view: &Snapshot, key: &Key, record: &EventRecord) -> Result<(Op, Stored,
         None => new_event(key, record),
     };
     let columns = columns(spec, &object);
-    let draft = draft(spec, key, &object, columns, old.as_deref()).map_err(DoorError::Refused)?;
+    let managed = tracking::of_component(spec, context, old.as_deref().zip(before.as_ref()), &object);
+    let draft = draft(spec, key, &object, columns, managed).map_err(DoorError::Refused)?;
     Ok(match old {
         Some(entry) => {
             let (op, stored) = Stored::update(draft, &entry, Class::Core);
