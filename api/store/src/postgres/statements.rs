@@ -6,13 +6,14 @@
 
 /// What every connection of a running process is set to. No statement, lock or idle transaction of ours
 /// lives longer than five seconds, so that no process can hold up the others for longer. Commits are
-/// durable whatever the cluster's default. Plans are generic and never scan whole tables: they are made when
+/// durable whatever the cluster's default. A statement whose client is gone ends within a second or two. Plans are generic and never scan whole tables: they are made when
 /// the tables are still empty, and kept. The newest version of a name is read from the end of
 /// its index entries, never by collecting and sorting them (of which a foreign snapshot can keep thousands).
 pub const SESSION: &str = "select \
     set_config('statement_timeout', '5000', false), \
     set_config('lock_timeout', '5000', false), \
     set_config('idle_in_transaction_session_timeout', '5000', false), \
+    set_config('client_connection_check_interval', '1000', false), \
     set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on' \
                else current_setting('synchronous_commit') end, false), \
     set_config('plan_cache_mode', 'force_generic_plan', false), \
