@@ -114,7 +114,7 @@ fn a_fresh_application() {
     let fresh = json!({"metadata": {"name": "web"}, "spec": {"image": "reg/web:v1"}});
     assert_eq!(
         cells(Kind::Application, fresh),
-        ["web", "reg/web:v1", "Pending", "", "", "<unknown>"].map(Value::from)
+        ["web", "reg/web:v1", "Pending", "-", "", "<unknown>"].map(Value::from)
     );
 }
 

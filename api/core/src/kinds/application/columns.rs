@@ -14,7 +14,10 @@ pub(super) const COLUMNS: &[Column] = &[
         |object, _| Value::from(status(object)),
     ),
     Column::wide("NODE", "Node that the workload is bound to.", |object, _| {
-        text_at(object, &["spec", "placement", "nodeName"])
+        match object.str_at(&["spec", "placement", "nodeName"]) {
+            "" => Value::from("-"),
+            node => Value::from(node),
+        }
     }),
     Column::wide("IP", "Address of a running workload with a network of its own.", |object, _| {
         Value::from(address(object))
