@@ -10,8 +10,10 @@
 use serde_json::{Value, json};
 
 use crate::alias::ALIASES;
+use crate::doors::Door;
 use crate::kind::Kind;
 use crate::registry::{KindSpec, described};
+use crate::versions::by_preference;
 
 /// What can be done with every stored kind.
 pub const VERBS: [&str; 8] =
@@ -64,41 +66,10 @@ pub fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
         }
     }
     groups.sort_unstable();
-    groups.iter_mut().for_each(|(_, versions)| by_preference(versions));
-    groups
-}
-
-/// Orders versions as clients expect them: stable ones first, then beta, then alpha, the highest number first
-/// in each; what is no such version comes last.
-fn by_preference(versions: &mut [&str]) {
-    versions.sort_by(|a, b| match (Maturity::of(a), Maturity::of(b)) {
-        (Some(x), Some(y)) => y.cmp(&x),
-        (x, y) => y.is_some().cmp(&x.is_some()).then_with(|| a.cmp(b)),
-    });
-}
-
-/// `v2beta1` taken apart, ordered from the least to the most preferred.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Maturity {
-    /// 2: stable; 1: beta; 0: alpha.
-    stage: u8,
-    major: u32,
-    minor: u32,
-}
-
-impl Maturity {
-    fn of(version: &str) -> Option<Maturity> {
-        let rest = version.strip_prefix('v')?;
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let (major, rest) = (rest[..digits].parse().ok()?, &rest[digits..]);
-        let staged = |stage, minor: &str| Some(Maturity { stage, major, minor: minor.parse().ok()? });
-        match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
-            (Some(minor), _) => staged(1, minor),
-            (_, Some(minor)) => staged(0, minor),
-            _ if rest.is_empty() => Some(Maturity { stage: 2, major, minor: 0 }),
-            _ => None,
-        }
+    for (_, versions) in &mut groups {
+        versions.sort_by(|a, b| by_preference(a, b));
     }
+    groups
 }
 
 /// The kinds of one group version, in byte order of the plural.
@@ -170,7 +141,8 @@ pub fn resources(group: &str, version: &str) -> Option<Value> {
     if kinds.is_empty() {
         return None;
     }
-    let resources: Vec<Value> = kinds.into_iter().flat_map(entries).collect();
+    let mut resources: Vec<Value> = kinds.into_iter().flat_map(entries).collect();
+    resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     Some(json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -201,6 +173,14 @@ fn entries(spec: &KindSpec) -> Vec<Value> {
     let mut entries = vec![resource];
     if spec.has_status() {
         entries.push(entry(&format!("{}/status", spec.plural()), "", status_verbs(spec.kind)));
+    }
+    for door in Door::of(spec.kind) {
+        let (group, version, kind) = door.answer(spec);
+        let mut subresource = entry(&format!("{}/{}", spec.plural(), door.name()), "", door.verbs());
+        subresource["group"] = json!(group);
+        subresource["version"] = json!(version);
+        subresource["kind"] = json!(kind);
+        entries.push(subresource);
     }
     entries
 }
@@ -275,25 +255,26 @@ fn aggregated_kind(spec: &KindSpec) -> Value {
             resource[member] = json!(names);
         }
     }
+    let mut subresources: Vec<(&str, Value)> = Door::of(spec.kind)
+        .map(|door| {
+            let (group, version, kind) = door.answer(spec);
+            let kind = json!({"group": group, "version": version, "kind": kind});
+            let name = door.name();
+            (name, json!({"subresource": name, "responseKind": kind, "verbs": door.verbs()}))
+        })
+        .collect();
     if spec.has_status() {
-        resource["subresources"] =
-            json!([{"subresource": "status", "responseKind": kind, "verbs": status_verbs(spec.kind)}]);
+        let status = json!({"subresource": "status", "responseKind": kind, "verbs": status_verbs(spec.kind)});
+        subresources.push(("status", status));
+    }
+    subresources.sort_by_key(|(name, _)| *name);
+    let subresources: Vec<Value> = subresources.into_iter().map(|(_, value)| value).collect();
+    if !subresources.is_empty() {
+        resource["subresources"] = Value::Array(subresources);
     }
     resource
 }
 
 const fn scope(namespaced: bool) -> &'static str {
     if namespaced { "Namespaced" } else { "Cluster" }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stable_versions_are_preferred() {
-        let mut versions = ["other", "v1alpha1", "v1", "v2beta1", "v10", "v2", "v2beta2", "vx", "v1beta"];
-        by_preference(&mut versions);
-        assert_eq!(versions, ["v10", "v2", "v1", "v2beta2", "v2beta1", "v1alpha1", "other", "v1beta", "vx"]);
-    }
 }

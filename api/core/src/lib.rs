@@ -5,15 +5,16 @@
 //! must agree on lives here, so that a rule of the API has one place.
 //!
 //! Where to look: a write goes through [`admit`] (which uses [`decode`] or [`yaml`], then [`schema`]), after
-//! [`patch`] or [`apply`] if it is one, with [`names`] and [`metadata`] beside it. A read uses [`selector`], [`table`] and
-//! [`alias`]. What is served follows from [`registry`], down to [`discovery`] and [`openapi`]; the kinds
-//! themselves are in [`kinds`].
+//! [`patch`] or [`apply`] if it is one, with [`names`] and [`metadata`] beside it. A read uses [`selector`],
+//! [`table`] and [`alias`]. What is served follows from [`registry`] and [`doors`], down to [`discovery`] and
+//! [`openapi`]; the kinds themselves are in [`kinds`].
 
 pub mod admit;
 pub mod alias;
 pub mod apply;
 pub mod decode;
 pub mod discovery;
+pub mod doors;
 pub mod gates;
 pub mod kind;
 pub mod kinds;
@@ -33,6 +34,7 @@ pub mod status;
 pub mod table;
 pub mod time;
 pub mod values;
+pub mod versions;
 pub mod yaml;
 
 pub use kind::{Key, Kind};

@@ -66,6 +66,9 @@ pub(crate) fn set(object: &mut Object, wanted: &Condition<'_>) {
 
 /// Removes a condition; no conditions are no list.
 pub(crate) fn clear(object: &mut Object, kind: &str) {
+    if find(object, kind).is_none() {
+        return;
+    }
     let status = status_mut(object);
     if let Some(list) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         list.retain(|condition| condition["type"] != kind);

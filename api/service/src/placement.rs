@@ -14,6 +14,9 @@ pub(crate) const SCHEDULED: &str = "Scheduled";
 /// The condition about the running workload.
 pub(crate) const READY: &str = "Ready";
 
+/// The condition about a freeze.
+pub(crate) const FROZEN: &str = "Frozen";
+
 /// What a node's report fills in.
 const REPORTED: [&str; 6] =
     ["message", "observedGeneration", "address", "exitCode", "finishedAt", "attempts"];
@@ -21,6 +24,37 @@ const REPORTED: [&str; 6] =
 /// The node that an Application is placed on; empty for none.
 pub(crate) fn node_of(object: &Object) -> &str {
     object.str_at(&["spec", "placement", "nodeName"])
+}
+
+/// Whether a freeze was asked for.
+pub(crate) fn is_frozen(object: &Object) -> bool {
+    object.at(&["spec", "frozen"]).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// A freeze was asked for, and the node has not said that it holds the workload still.
+pub(crate) fn await_freeze(object: &mut Object) {
+    let generation = object.generation();
+    let message = "the control plane leaves the workload alone; its node has not said that it holds it still";
+    conditions::set(
+        object,
+        &Condition { kind: FROZEN, status: "Unknown", reason: "Requested", message, generation },
+    );
+}
+
+/// What a report of this phase says about a freeze.
+pub(crate) fn judge_freeze(object: &mut Object, phase: &str) {
+    if !is_frozen(object) {
+        conditions::clear(object, FROZEN);
+    } else if phase == "Frozen" {
+        let generation = object.generation();
+        let message = "the node holds the workload still";
+        conditions::set(
+            object,
+            &Condition { kind: FROZEN, status: "True", reason: "Held", message, generation },
+        );
+    } else {
+        await_freeze(object);
+    }
 }
 
 /// Puts the placement of `old` back, whatever else was written.
@@ -63,6 +97,9 @@ fn forget(object: &mut Object) {
         status.remove(member);
     }
     conditions::clear(object, READY);
+    if is_frozen(object) {
+        await_freeze(object);
+    }
 }
 
 #[cfg(test)]
@@ -86,5 +123,23 @@ mod tests {
         mark_unplaced(&mut object);
         assert!(conditions::find(&object, SCHEDULED).is_none());
         assert!(conditions::find(&object, "Mine").is_some());
+    }
+
+    #[test]
+    fn a_freeze_is_true_only_while_a_node_says_so() {
+        let mut object =
+            Object::from_value(json!({"spec": {"frozen": true}, "metadata": {"generation": 2}})).unwrap();
+        let status = |object: &Object| conditions::find(object, FROZEN).map(|it| it["status"].clone());
+        for (phase, expected) in
+            [("Running", "Unknown"), ("Frozen", "True"), ("Failed", "Unknown"), ("Frozen", "True")]
+        {
+            judge_freeze(&mut object, phase);
+            assert_eq!(status(&object), Some(json!(expected)), "{phase}");
+        }
+        mark_placed(&mut object, 3);
+        assert_eq!(status(&object), Some(json!("Unknown")), "another node has said nothing yet");
+        object.0["spec"]["frozen"] = json!(false);
+        judge_freeze(&mut object, "Running");
+        assert_eq!(status(&object), None);
     }
 }

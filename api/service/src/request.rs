@@ -83,6 +83,36 @@ pub struct Apply {
     pub refuse_create: Option<Status>,
 }
 
+/// What a door is told besides which object it is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// Rollback: the version to go back to.
+    pub revision: Option<Revision>,
+    /// As in the body of an update.
+    pub resource_version: Option<String>,
+    pub uid: Option<String>,
+}
+
+/// The versions of an object that are kept.
+#[derive(Clone, Debug)]
+pub struct Revisions {
+    /// Revision of the object's last change of any kind.
+    pub revision: Revision,
+    /// Newest first; the first is the current one.
+    pub versions: Vec<Version>,
+}
+
+/// One version of an object: when it was written, by whom, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    pub revision: Revision,
+    pub generation: i64,
+    pub time: jiff::Timestamp,
+    pub user: String,
+    pub verb: String,
+    pub audit_id: Uuid,
+}
+
 /// What becomes of dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use horchestra_auth::KeyRing;
+use horchestra_core::doors::Door;
 use horchestra_core::gates::Gates;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::status::Status;
@@ -178,9 +179,26 @@ impl Service {
 
     // ---- doors for people ---------------------------------------------------------------------------
 
+    /// The versions of an object that are kept.
+    pub async fn revisions(&self, key: &Key) -> Result<Revisions, Status> {
+        self.list_revisions(key).await
+    }
+
+    /// Goes through a door, any but [`Door::Revisions`].
+    pub async fn act(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        door: Door,
+        order: &Order,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        self.act_through(context, key, door, order, options).await
+    }
+
     /// Lets a node that registered itself take part: it will be sent desired state.
     pub async fn admit(&self, context: &RequestContext, node: &str) -> Result<Written, Status> {
-        self.admit_node(context, node).await
+        self.act_on_node(context, node, Door::Admit).await
     }
 
     /// Sets or clears `spec.unschedulable`; clearing admits the node.
@@ -190,7 +208,8 @@ impl Service {
         node: &str,
         unschedulable: bool,
     ) -> Result<Written, Status> {
-        self.cordon_node(context, node, unschedulable).await
+        let door = if unschedulable { Door::Cordon } else { Door::Uncordon };
+        self.act_on_node(context, node, door).await
     }
 
     // ---- doors for loops and gateways ---------------------------------------------------------------

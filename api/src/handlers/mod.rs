@@ -2,6 +2,7 @@
 
 pub mod alias;
 pub mod discovery;
+pub mod doors;
 pub mod health;
 pub mod logs;
 mod options;
@@ -33,6 +34,7 @@ pub async fn dispatch(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
         Route::Collection { kind, .. } | Route::Item { kind, .. } | Route::ItemStatus { kind, .. } => {
             resources::serve(app, call, *kind).await
         }
+        Route::ItemDoor { kind, door, .. } => doors::serve(app, call, *kind, *door).await,
         Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => {
             alias::serve(app, call, *alias).await
         }

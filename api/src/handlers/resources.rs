@@ -134,7 +134,7 @@ fn write_options(name: &str, call: &Call, view: View) -> Result<WriteOptions, St
     Ok(WriteOptions { written_as: view.written_as(), ..options::write(name, &call.query)? })
 }
 
-fn written(
+pub fn written(
     accepted: Accepted,
     form: Form,
     view: View,

@@ -54,6 +54,8 @@ pub struct Offer {
 
 impl Offer {
     pub const JSON: Offer = Offer { yaml: false, objects: false, discovery: false };
+    /// Documents that are no objects.
+    pub const PLAIN: Offer = Offer { yaml: true, objects: false, discovery: false };
     pub const OBJECTS: Offer = Offer { yaml: true, objects: true, discovery: false };
     /// Frames of a watch are JSON lines.
     pub const WATCH: Offer = Offer { yaml: false, objects: true, discovery: false };

@@ -19,6 +19,7 @@
 use std::collections::HashMap;
 
 use horchestra_core::alias;
+use horchestra_core::doors::Door;
 use horchestra_core::kind::Kind;
 use http::Method;
 
@@ -119,6 +120,13 @@ pub enum Route {
         namespace: Option<String>,
         name: String,
     },
+    /// `…/<name>/<door>`
+    ItemDoor {
+        kind: Kind,
+        namespace: Option<String>,
+        name: String,
+        door: Door,
+    },
     AliasCollection {
         alias: Alias,
         namespace: Option<String>,
@@ -176,6 +184,7 @@ const READ: &[Method] = &[Method::GET, Method::HEAD];
 const COLLECTION: &[Method] = &[Method::GET, Method::HEAD, Method::POST, Method::DELETE];
 const ITEM: &[Method] = &[Method::GET, Method::HEAD, Method::PUT, Method::PATCH, Method::DELETE];
 const STATUS: &[Method] = &[Method::GET, Method::HEAD, Method::PUT, Method::PATCH];
+const ACTION: &[Method] = &[Method::POST, Method::PUT];
 const ANY: &[Method] = &[];
 
 impl Route {
@@ -189,6 +198,7 @@ impl Route {
             Route::Collection { .. } => COLLECTION,
             Route::Item { .. } => ITEM,
             Route::ItemStatus { kind, .. } if kind.takes_status_writes() => STATUS,
+            Route::ItemDoor { door, .. } if door.verbs() != ["get"] => ACTION,
             _ => READ,
         }
     }
@@ -210,8 +220,10 @@ impl Route {
             }),
             Route::Item { .. }
             | Route::ItemStatus { .. }
+            | Route::ItemDoor { .. }
             | Route::AliasItem { .. }
             | Route::PodLog { .. } => Some(match *method {
+                Method::POST => Verb::Create,
                 Method::PUT => Verb::Update,
                 Method::PATCH => Verb::Patch,
                 Method::DELETE => Verb::Delete,
@@ -224,9 +236,10 @@ impl Route {
     /// The kind whose permission decides, where the route is a resource.
     pub fn kind(&self) -> Option<Kind> {
         match self {
-            Route::Collection { kind, .. } | Route::Item { kind, .. } | Route::ItemStatus { kind, .. } => {
-                Some(*kind)
-            }
+            Route::Collection { kind, .. }
+            | Route::Item { kind, .. }
+            | Route::ItemStatus { kind, .. }
+            | Route::ItemDoor { kind, .. } => Some(*kind),
             Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => Some(alias.kind()),
             Route::PodLog { .. } => Some(Kind::Application),
             _ => None,
@@ -246,6 +259,7 @@ impl Route {
             Route::Collection { namespace, .. }
             | Route::Item { namespace, .. }
             | Route::ItemStatus { namespace, .. }
+            | Route::ItemDoor { namespace, .. }
             | Route::AliasCollection { namespace, .. }
             | Route::AliasItem { namespace, .. }
             | Route::PodLog { namespace, .. } => namespace.as_deref(),
@@ -257,6 +271,7 @@ impl Route {
         match self {
             Route::Item { name, .. }
             | Route::ItemStatus { name, .. }
+            | Route::ItemDoor { name, .. }
             | Route::AliasItem { name, .. }
             | Route::PodLog { name, .. } => name,
             _ => "",
@@ -268,6 +283,7 @@ impl Route {
     pub fn subresource(&self) -> &'static str {
         match self {
             Route::ItemStatus { .. } => "status",
+            Route::ItemDoor { door, .. } => door.name(),
             _ => "",
         }
     }
@@ -291,6 +307,7 @@ impl Route {
                 Kind::CertificateSigningRequest => "certificatesigningrequests/status",
                 _ => "status",
             },
+            Route::ItemDoor { door, .. } => door.name(),
             Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => match alias {
                 Alias::Pods => "pods",
                 Alias::Nodes => "core-nodes",
@@ -383,7 +400,11 @@ impl Served {
     }
 
     fn resource(&self, group: &str, version: &str, rest: &[&str]) -> Option<Route> {
-        let (namespace, rest) = split_namespace(rest);
+        let (namespace, rest) = match rest {
+            // A door of the Namespace itself, not a collection in it: no kind has the plural of a door.
+            ["namespaces", _, door] if Door::named(Kind::Namespace, door).is_some() => (None, rest),
+            _ => split_namespace(rest),
+        };
         let (plural, rest) = rest.split_first()?;
         let kind = self.kind(group, version, plural)?;
         match (kind.namespaced(), &namespace, rest) {
@@ -395,6 +416,10 @@ impl Served {
             (_, _, [name]) => Some(Route::Item { kind, namespace, name: (*name).to_owned() }),
             (_, _, [name, "status"]) if kind.has_status() => {
                 Some(Route::ItemStatus { kind, namespace, name: (*name).to_owned() })
+            }
+            (_, _, [name, door]) => {
+                let door = Door::named(kind, door)?;
+                Some(Route::ItemDoor { kind, namespace, name: (*name).to_owned(), door })
             }
             _ => None,
         }
@@ -472,6 +497,24 @@ mod tests {
             (
                 "/apis/horchestra.io/v1/nodes/n1/status",
                 Route::ItemStatus { kind: Kind::Node, namespace: None, name: "n1".into() },
+            ),
+            (
+                "/apis/horchestra.io/v1/namespaces/t/applications/web/freeze",
+                Route::ItemDoor {
+                    kind: Kind::Application,
+                    namespace: ns("t"),
+                    name: "web".into(),
+                    door: Door::Freeze,
+                },
+            ),
+            (
+                "/apis/horchestra.io/v1/namespaces/t/revisions",
+                Route::ItemDoor {
+                    kind: Kind::Namespace,
+                    namespace: None,
+                    name: "t".into(),
+                    door: Door::Revisions,
+                },
             ),
             ("/api/v1/pods/web/log", Route::PodLog { namespace: None, name: "web".into() }),
             ("/api/v1/namespaces/t/pods/web/log", Route::PodLog { namespace: ns("t"), name: "web".into() }),

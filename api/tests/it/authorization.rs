@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use horchestra_core::doors::Door;
 use horchestra_core::registry;
 use http::Method;
 
@@ -78,6 +79,7 @@ fn routes() -> Vec<String> {
         if spec.has_status() {
             routes.push(format!("{last}/x/status"));
         }
+        routes.extend(Door::of(spec.kind).map(|door| format!("{last}/x/{}", door.name())));
     }
     routes.extend(groups);
     routes

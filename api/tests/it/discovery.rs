@@ -97,6 +97,8 @@ async fn verbs_work(client: &crate::client::Client, document: &str, resource: &V
             ("create", Method::POST, collection.clone()),
             ("deletecollection", Method::DELETE, collection),
         ]);
+    } else {
+        calls.extend([("create", Method::POST, item.clone()), ("delete", Method::DELETE, item)]);
     }
     for (verb, method, path) in calls {
         let path = format!("{path}?dryRun=All");

@@ -4,10 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use horchestra_core::registry;
+use horchestra_core::doors::Door;
+use horchestra_core::registry::{self, KindSpec};
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::stack::Stack;
 
 const YAML: (&str, &str) = ("content-type", "application/yaml");
@@ -70,6 +72,7 @@ async fn each_kind_is_created_read_listed_shown_and_deleted() {
             let written = client.put(&format!("{item}/status"), &created).await.status;
             assert_eq!(written, if spec.kind.takes_status_writes() { 200 } else { 405 }, "{name}");
         }
+        doors(&client, spec, &item, &created).await;
         objects.push(item);
     }
     for item in objects.iter().rev() {
@@ -90,6 +93,39 @@ async fn each_kind_is_created_read_listed_shown_and_deleted() {
             continue;
         }
         assert_eq!(client.get(item).await.status, 404, "{item}");
+    }
+}
+
+/// The versions of an object that was just made, and its freezing where there is that.
+async fn doors(client: &Client, spec: &KindSpec, item: &str, created: &Value) {
+    let versions = client.get(&format!("{item}/revisions")).await.json();
+    let current = &versions["items"][0];
+    assert_eq!(
+        (&current["verb"], &current["current"]),
+        (&json!("create"), &json!(true)),
+        "{item}: {versions}"
+    );
+    let back = client.post(&format!("{item}/rollback"), &json!({"revision": current["revision"]})).await;
+    if spec.history.is_some() {
+        assert_eq!((back.status, &back.json()), (200, created), "{item}: going to where one is");
+    } else {
+        assert_eq!(back.status, 403, "{item}: {back:?}");
+        assert!(back.message().contains("are not kept"), "{item}: {}", back.message());
+    }
+    if Door::Freeze.opens(spec.kind) {
+        let frozen = client.post(&format!("{item}/freeze"), &json!({})).await.json();
+        assert_eq!(frozen["spec"]["frozen"], true, "{item}: {frozen}");
+        let conditions = frozen["status"]["conditions"].as_array().unwrap();
+        assert!(
+            conditions.iter().any(|it| it["type"] == "Frozen" && it["reason"] == "Requested"),
+            "{frozen}"
+        );
+        let thawed = client.post(&format!("{item}/thaw"), &json!({})).await.json();
+        assert_eq!(
+            (&thawed["spec"], &thawed["metadata"]["generation"]),
+            (&created["spec"], &created["metadata"]["generation"]),
+            "{item}"
+        );
     }
 }
 

@@ -157,6 +157,7 @@ async fn tour(stack: &Stack, kubectl: &Kubectl) {
     says(&String::from_utf8_lossy(&diff.stdout), "+  image: nginx:2");
 
     watch_and_wait(stack, kubectl).await;
+    use_doors(stack, kubectl).await;
 
     for core in [["create", "namespace", "core"], ["create", "configmap", "core"]] {
         let refused = kubectl.refused(&core).await;
@@ -273,6 +274,23 @@ async fn watch_and_wait(stack: &Stack, kubectl: &Kubectl) {
     client.merge(&format!("{path}/status"), &json!({"status": {"phase": "Running"}})).await;
     let ended = tokio::task::spawn_blocking(move || waiting.wait());
     assert!(ended.await.unwrap().unwrap().success(), "{}", kubectl.program.display());
+}
+
+/// Actions have no command of their own, but can be sent raw.
+async fn use_doors(stack: &Stack, kubectl: &Kubectl) {
+    let web = "/apis/horchestra.io/v1/namespaces/default/applications/web";
+    let raw = async |command: &str, door: &str, body: &str| {
+        let file = write(&stack.folder().join("order.json"), body);
+        kubectl.run(&[command, "--raw", &format!("{web}/{door}"), "-f", &file]).await
+    };
+    assert!(raw("create", "freeze", "{}").await.contains(r#""frozen":true"#));
+    assert!(!raw("replace", "thaw", "{}").await.contains("frozen"));
+    let revisions = kubectl.run(&["get", "--raw", &format!("{web}/revisions")]).await;
+    let list: serde_json::Value = serde_json::from_str(&revisions).unwrap();
+    assert_eq!((&list["kind"], &list["items"][0]["verb"]), (&json!("RevisionList"), &json!("thaw")));
+    let current = list["items"][0]["revision"].to_string();
+    let order = format!(r#"{{"revision":{current}}}"#);
+    assert!(raw("create", "rollback", &order).await.contains("nginx:6"));
 }
 
 /// `logs` finds the container by itself, and `logs -f` shows lines while the stream is open.

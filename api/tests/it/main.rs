@@ -8,6 +8,7 @@ mod client;
 mod connections;
 mod crud;
 mod discovery;
+mod doors;
 mod events;
 mod forms;
 mod kinds;

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::schemas;
+use crate::doors::{self, Door};
 use crate::registry::KindSpec;
 
 /// A parameter in the query of a request.
@@ -54,15 +55,20 @@ const PATCH: &[Parameter] = &[
     EXACT,
 ];
 const GET: &[Parameter] = &[RESOURCE_VERSION];
-const DELETE: &[Parameter] = &[
-    DRY_RUN,
-    number("gracePeriodSeconds", "Seconds that the object is given to end. Zero means at once."),
-    text("propagationPolicy", "What becomes of dependents: Background, Foreground or Orphan."),
-];
+const ACT: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, EXACT];
+const GRACE: Parameter =
+    number("gracePeriodSeconds", "Seconds that the object is given to end. Zero means at once.");
+const PROPAGATION: Parameter =
+    text("propagationPolicy", "What becomes of dependents: Background, Foreground or Orphan.");
+const DELETE: &[Parameter] = &[DRY_RUN, GRACE, PROPAGATION];
+const LABELS: Parameter = text("labelSelector", "Only objects whose labels match.");
+const FIELDS: Parameter = text("fieldSelector", "Only objects whose fields match.");
+const LIMIT: Parameter = number("limit", "Most objects in one answer; more can be had with continue.");
+const DELETE_LISTED: &[Parameter] = &[DRY_RUN, GRACE, PROPAGATION, LABELS, FIELDS, LIMIT];
 const LIST: &[Parameter] = &[
-    text("labelSelector", "Only objects whose labels match."),
-    text("fieldSelector", "Only objects whose fields match."),
-    number("limit", "Most objects in one answer; more can be had with continue."),
+    LABELS,
+    FIELDS,
+    LIMIT,
     text("continue", "Token from the answer before, with which the listing goes on."),
     RESOURCE_VERSION,
     text("resourceVersionMatch", "How resourceVersion is meant: Exact or NotOlderThan."),
@@ -82,8 +88,57 @@ struct Operation {
     parameters: &'static [Parameter],
     /// Media types of the body; none for requests without one.
     consumes: &'static [&'static str],
-    /// Whether the answer is one object of the kind.
-    answers_object: bool,
+    /// What the body is.
+    takes: Takes,
+    answers: Answers,
+}
+
+/// What the body of a request is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// An object of the kind.
+    Object,
+    /// A patch, of whichever sort.
+    Patch,
+    /// What a door is told; it can do without, unless a member is required.
+    Order(Door),
+}
+
+/// What the answer is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    /// Nothing that has a schema here.
+    Something,
+    /// One object of the kind.
+    Object,
+    Revisions,
+}
+
+impl Takes {
+    fn schema(self, object: &Value) -> Value {
+        match self {
+            Takes::Object => object.clone(),
+            Takes::Patch => json!({}),
+            Takes::Order(door) => door.order_schema(),
+        }
+    }
+
+    fn required(self) -> bool {
+        match self {
+            Takes::Object | Takes::Patch => true,
+            Takes::Order(door) => door.order_schema().get("required").is_some(),
+        }
+    }
+}
+
+impl Answers {
+    fn schema(self, object: &Value) -> Option<Value> {
+        match self {
+            Answers::Something => None,
+            Answers::Object => Some(object.clone()),
+            Answers::Revisions => Some(doors::revision_list_schema()),
+        }
+    }
 }
 
 const BODY: &[&str] = &["application/json", "application/yaml"];
@@ -105,14 +160,15 @@ fn items(spec: &KindSpec) -> Vec<Item> {
     let scope = if spec.namespaced() { "Namespaced" } else { "" };
     let suffix = format!("{}{scope}{}", camel_group(spec), spec.kind.name());
     let what = spec.kind.name();
-    let operation = |method, action, description: String, parameters, consumes, answers_object| Operation {
+    let operation = |method, action, description: String, parameters, consumes, object: bool| Operation {
         method,
         action,
         id: format!("{action}{suffix}"),
         description,
         parameters,
         consumes,
-        answers_object,
+        takes: if method == "patch" { Takes::Patch } else { Takes::Object },
+        answers: if object { Answers::Object } else { Answers::Something },
     };
     let collection = if spec.namespaced() {
         format!("{base}/namespaces/{{namespace}}/{}", spec.plural())
@@ -133,6 +189,14 @@ fn items(spec: &KindSpec) -> Vec<Item> {
             operations: vec![
                 operation("get", "list", format!("Lists or watches {what} objects."), LIST, &[], false),
                 operation("post", "create", format!("Creates a {what}."), CREATE, BODY, true),
+                operation(
+                    "delete",
+                    "deletecollection",
+                    format!("Deletes the {what} objects that are selected."),
+                    DELETE_LISTED,
+                    &[],
+                    false,
+                ),
             ],
         },
         Item {
@@ -178,7 +242,29 @@ fn items(spec: &KindSpec) -> Vec<Item> {
         }
         items.push(Item {
             path: format!("{collection}/{{name}}/status"),
-            path_parameters: of_item,
+            path_parameters: of_item.clone(),
+            operations,
+        });
+    }
+    for door in Door::of(spec.kind) {
+        let action = |method: &'static str, action: &'static str| Operation {
+            id: format!("{action}{suffix}{}", capitalized(door.name())),
+            takes: Takes::Order(door),
+            ..operation(method, action, door.description(what), ACT, BODY, true)
+        };
+        let operations = if door.verbs() == ["get"] {
+            vec![Operation {
+                parameters: &[],
+                consumes: &[],
+                answers: Answers::Revisions,
+                ..action("get", "get")
+            }]
+        } else {
+            vec![action("post", "post"), action("put", "put")]
+        };
+        items.push(Item {
+            path: format!("{collection}/{{name}}/{}", door.name()),
+            path_parameters: of_item.clone(),
             operations,
         });
     }
@@ -192,13 +278,12 @@ fn group_name(spec: &KindSpec) -> &'static str {
 
 /// `horchestra.io`, `v1` → `HorchestraIoV1`.
 fn camel_group(spec: &KindSpec) -> String {
-    let parts = group_name(spec).split('.').chain([spec.version()]);
-    parts
-        .map(|part| {
-            let mut chars = part.chars();
-            chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
-        })
-        .collect()
+    group_name(spec).split('.').chain([spec.version()]).map(capitalized).collect()
+}
+
+fn capitalized(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// What both versions say of an operation.
@@ -242,16 +327,13 @@ pub(super) fn add_v3(paths: &mut Map<String, Value>, spec: &KindSpec) {
                 let content: Map<String, Value> = operation
                     .consumes
                     .iter()
-                    .map(|media| {
-                        let schema = if operation.method == "patch" { json!({}) } else { object.clone() };
-                        ((*media).to_owned(), json!({ "schema": schema }))
-                    })
+                    .map(|media| ((*media).to_owned(), json!({ "schema": operation.takes.schema(&object) })))
                     .collect();
-                value["requestBody"] = json!({"required": true, "content": content});
+                value["requestBody"] = json!({"required": operation.takes.required(), "content": content});
             }
             value["responses"] = responses(operation, |response| {
-                if operation.answers_object {
-                    response["content"] = json!({"application/json": {"schema": object}});
+                if let Some(schema) = operation.answers.schema(&object) {
+                    response["content"] = json!({"application/json": {"schema": schema}});
                 }
             });
             path.insert(operation.method.to_owned(), value);
@@ -287,15 +369,15 @@ pub(super) fn add_v2(paths: &mut Map<String, Value>, spec: &KindSpec) {
                 })
                 .collect();
             if !operation.consumes.is_empty() {
-                let schema = if operation.method == "patch" { json!({}) } else { object.clone() };
-                parameters.push(json!({"name": "body", "in": "body", "required": true, "schema": schema}));
+                parameters.push(json!({"name": "body", "in": "body",
+                    "required": operation.takes.required(), "schema": operation.takes.schema(&object)}));
                 value["consumes"] = json!(operation.consumes);
             }
             value["parameters"] = Value::Array(parameters);
             value["produces"] = json!(["application/json", "application/yaml"]);
             value["responses"] = responses(operation, |response| {
-                if operation.answers_object {
-                    response["schema"] = object.clone();
+                if let Some(schema) = operation.answers.schema(&object) {
+                    response["schema"] = schema;
                 }
             });
             path.insert(operation.method.to_owned(), value);
@@ -306,7 +388,7 @@ pub(super) fn add_v2(paths: &mut Map<String, Value>, spec: &KindSpec) {
 
 fn responses(operation: &Operation, complete: impl Fn(&mut Value)) -> Value {
     let mut responses = json!({"200": {"description": "OK"}, "401": {"description": "Unauthorized"}});
-    if operation.method == "post" {
+    if operation.action == "create" {
         responses["201"] = json!({"description": "Created"});
     }
     for code in ["200", "201"] {

@@ -89,7 +89,7 @@ fn check_placed(entry: &Entry, object: &Object, uid: Uuid, node: &str) -> Result
 
 fn take_over(key: &Key, object: &mut Object, report: &ApplicationReport) -> Result<(), DoorError> {
     let generation = object.generation();
-    let frozen = object.at(&["spec", "frozen"]).and_then(Value::as_bool).unwrap_or(false);
+    let frozen = placement::is_frozen(object);
     match report.phase.as_str() {
         "Pending" | "Running" | "Succeeded" | "Failed" | "Terminating" | "Terminated" => {}
         "Frozen" if frozen => {}
@@ -123,6 +123,7 @@ fn take_over(key: &Key, object: &mut Object, report: &ApplicationReport) -> Resu
     let finished = report.finished_at.filter(|at| terminal && at.as_second() > 0);
     put(status, "finishedAt", finished.map(|at| clock::stamp(at).into()));
     conditions::clear(object, NODE_DEGRADED);
+    placement::judge_freeze(object, &report.phase);
     let (ready, reason) = readiness(&report.phase, terminal);
     conditions::set(
         object,

@@ -44,7 +44,7 @@ impl Service {
         }
         let stored = stored_object(&entry).map_err(DoorError::Refused)?;
         let mut object = stored.clone();
-        if !placement::node_of(&object).is_empty() {
+        if !placement::node_of(&object).is_empty() || placement::is_frozen(&object) {
             return Err(DoorError::Changed);
         }
         place(&mut object, &binding.node);

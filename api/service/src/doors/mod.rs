@@ -15,7 +15,7 @@ mod bind;
 mod event;
 mod node;
 mod node_status;
-mod people;
+pub(crate) mod people;
 
 pub(crate) use event::deletion;
 

@@ -1,48 +1,202 @@
-//! Doors for operators: cordon, uncordon, admit.
+//! Doors for people: freeze, thaw, cordon, uncordon, admit, rollback.
+//!
+//! Each is permitted on its own, so that somebody may stop a workload's changes without being able to change
+//! it. What they share: the object must be the one that the caller means (its uid, and its version by the rule
+//! for updates), a dry run judges everything and stores nothing, asking for what is already so changes
+//! nothing, and the history tells which door it was.
+//!
+//! Cordon, uncordon and rollback are ordinary updates that the server writes itself, so every rule about
+//! updates applies to them. Freeze, thaw and admit set one thing that no update can set and leave the rest
+//! as it is stored; there is nothing in them for those rules to judge, and an object that today's rules would
+//! refuse must still be possible to freeze. A node's certificate opens none of these doors, whatever was
+//! granted to it: a node must not decide about itself, nor about the work of others.
+//!
+//! # What a freeze means
+//!
+//! At once and for sure: the control plane leaves the object alone. The scheduler does not place it and loops
+//! do not write it. Whether the workload is held still is the node's to say: an agent that knows how to
+//! reports the phase `Frozen`, and only then is the condition `Frozen` true. Older agents ignore the member,
+//! and the condition keeps saying that a freeze was asked for.
 
+use horchestra_core::decode::Document;
+use horchestra_core::doors::Door;
 use horchestra_core::kind::{Key, Kind};
+use horchestra_core::object::Object;
 use horchestra_core::status::Status;
-use horchestra_store::Class;
-use serde_json::{Value, json};
+use horchestra_store::{Class, Entry};
+use serde_json::{Map, Value};
 
-use crate::admission;
+use crate::admission::{self, CallerClass};
 use crate::caller::RequestContext;
-use crate::request::{Part, Patch, PatchType, WriteOptions, Written};
+use crate::conditions::{self, Condition};
+use crate::placement;
+use crate::request::{Order, Part, WriteOptions, Written};
 use crate::service::Service;
 use crate::write::draft::{columns, draft, spec_of};
-use crate::write::{Attempt, Plan, Planned, stored_object, tracking};
+use crate::write::{
+    Attempt, Plan, Planned, Replacement, check_revision, parse_named, stored_object, tracking,
+};
+
+/// What is told to whoever freezes a workload.
+const OLD_AGENTS: &str = "agents of line 0.9 ignore a freeze: the node holds the workload still once the \
+                          condition Frozen is True, until then only the control plane leaves it alone";
 
 impl Service {
-    pub(crate) async fn cordon_node(
+    pub(crate) async fn act_on_node(
         &self,
         context: &RequestContext,
         node: &str,
-        unschedulable: bool,
+        door: Door,
     ) -> Result<Written, Status> {
-        let value = if unschedulable { Value::Bool(true) } else { Value::Null };
-        let document = json!({"spec": {"unschedulable": value}}).to_string();
-        let patch = Patch { kind: PatchType::Merge, document: document.into() };
         let key = Key::cluster(Kind::Node, node);
-        self.patch_object(context, &key, Part::Main, patch, &WriteOptions::default()).await
+        self.act_through(context, &key, door, &Order::default(), &WriteOptions::default()).await
     }
 
-    pub(crate) async fn admit_node(&self, context: &RequestContext, node: &str) -> Result<Written, Status> {
-        let key = &Key::cluster(Kind::Node, node);
-        let spec = spec_of(Kind::Node)?;
-        self.run(context, "admit", key, false, |attempt: Attempt<'_>| {
-            let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
-            let stored = stored_object(&old)?;
-            let mut object = stored.clone();
-            let verdict = admission::Verdict::default();
-            if crate::conditions::is_true(&object, admission::ADMITTED) {
-                return Ok(Plan { change: Planned::Nothing(old), verdict });
+    pub(crate) async fn act_through(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        door: Door,
+        order: &Order,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        if !door.opens(key.kind) {
+            return Err(Status::no_such_route());
+        }
+        if CallerClass::of(&context.caller) == CallerClass::NodeIdentity {
+            let why = format!("a node's certificate does not open the door \"{}\"", door.name());
+            return Err(Status::forbidden(key.kind, &key.name, why));
+        }
+        match door {
+            Door::Rollback => self.roll_back(context, key, order, options).await,
+            Door::Cordon | Door::Uncordon => {
+                self.set_unschedulable_node(context, key, door, order, options).await
             }
-            admission::set_admitted(&mut object, true, "AdmittedByOperator", "");
-            let columns = columns(spec, &object);
-            let managed = tracking::of_component(spec, context, Some((&old, &stored)), &object);
-            let draft = draft(spec, key, &object, columns, managed)?;
-            Ok(Plan { change: Planned::Update { draft, old, class: Class::Status }, verdict })
+            Door::Freeze | Door::Thaw | Door::Admit => {
+                self.set_door_owned(context, key, door, order, options).await
+            }
+            Door::Revisions => Err(Status::method_not_allowed("POST")),
+        }
+    }
+
+    /// The same as an update of `spec.unschedulable`.
+    async fn set_unschedulable_node(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        door: Door,
+        order: &Order,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let revision = named(order)?;
+        self.run(context, door.name(), key, options.dry_run, |attempt: Attempt<'_>| {
+            let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
+            check_uid(&old, order)?;
+            let mut object = stored_object(&old)?;
+            set_flag(&mut object, "unschedulable", door == Door::Cordon);
+            let document = Document { object, ..Document::default() };
+            let replacement = Replacement { document, revision, exact: options.exact_resource_version };
+            self.plan_replacement(context, &attempt, key, &old, Part::Main, replacement, options)
         })
         .await
     }
+
+    async fn set_door_owned(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        door: Door,
+        order: &Order,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let spec = spec_of(key.kind)?;
+        let revision = named(order)?;
+        self.run(context, door.name(), key, options.dry_run, |attempt: Attempt<'_>| {
+            let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
+            check_uid(&old, order)?;
+            check_revision(&old, revision, options.exact_resource_version)?;
+            let stored = stored_object(&old)?;
+            let mut object = stored.clone();
+            let mut verdict = admission::Verdict::default();
+            let class = match door {
+                Door::Freeze => {
+                    if key.kind == Kind::Application {
+                        verdict.warnings.push(OLD_AGENTS.to_owned());
+                    }
+                    freeze(key.kind, &mut object);
+                    Class::Core
+                }
+                Door::Thaw => {
+                    thaw(&mut object);
+                    Class::Core
+                }
+                _ => {
+                    if !conditions::is_true(&object, admission::ADMITTED) {
+                        admission::set_admitted(&mut object, true, "AdmittedByOperator", "");
+                    }
+                    Class::Status
+                }
+            };
+            let columns = columns(spec, &object);
+            let managed = tracking::of_component(spec, context, Some((&old, &stored)), &object);
+            let draft = draft(spec, key, &object, columns, managed)?;
+            let change = if draft.body == old.body {
+                Planned::Nothing(old)
+            } else {
+                Planned::Update { draft, old, class }
+            };
+            Ok(Plan { change, verdict })
+        })
+        .await
+    }
+}
+
+/// The version that the caller has in mind; 0 for none.
+pub(crate) fn named(order: &Order) -> Result<i64, Status> {
+    parse_named(order.resource_version.as_deref().unwrap_or(""))
+}
+
+pub(crate) fn check_uid(old: &Entry, order: &Order) -> Result<(), Status> {
+    match &order.uid {
+        Some(uid) if *uid != old.uid.to_string() => {
+            let why = format!("its uid is {}, not {uid} as in the body", old.uid);
+            Err(Status::conflict(old.key.kind, &old.key.name, why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sets a member of the spec, or takes it out where it is not wanted.
+fn set_flag(object: &mut Object, member: &str, wanted: bool) {
+    let spec = object.0.entry("spec").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(spec) = spec.as_object_mut() {
+        if wanted {
+            spec.insert(member.to_owned(), Value::Bool(true));
+        } else {
+            spec.remove(member);
+        }
+    }
+}
+
+fn freeze(kind: Kind, object: &mut Object) {
+    if placement::is_frozen(object) {
+        return;
+    }
+    set_flag(object, "frozen", true);
+    if kind == Kind::Application {
+        placement::await_freeze(object);
+    } else {
+        // There is nothing to hold still but the control plane itself.
+        let generation = object.generation();
+        let message = "the control plane leaves the set and its children as they are";
+        conditions::set(
+            object,
+            &Condition { kind: placement::FROZEN, status: "True", reason: "Requested", message, generation },
+        );
+    }
+}
+
+fn thaw(object: &mut Object) {
+    set_flag(object, "frozen", false);
+    conditions::clear(object, placement::FROZEN);
 }

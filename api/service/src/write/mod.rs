@@ -28,10 +28,11 @@ pub(crate) mod draft;
 mod emptying;
 mod identity;
 mod patch;
+pub(crate) mod rollback;
 pub(crate) mod tracking;
 mod update;
 
-pub(crate) use update::{clear_object, stored_object};
+pub(crate) use update::{Replacement, check_revision, clear_object, parse_named, stored_object};
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

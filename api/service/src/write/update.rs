@@ -24,7 +24,7 @@ use crate::request::{Body, Part, WriteOptions, Written};
 use crate::service::Service;
 
 /// What is to become of an object, wherever it came from.
-pub(super) struct Replacement {
+pub(crate) struct Replacement {
     pub document: Document,
     /// The resourceVersion that the request named; 0 for none.
     pub revision: Revision,
@@ -66,7 +66,7 @@ impl Service {
 
     /// Judges a replacement against the stored object.
     #[allow(clippy::too_many_arguments)]
-    pub(super) fn plan_replacement(
+    pub(crate) fn plan_replacement(
         &self,
         context: &RequestContext,
         attempt: &Attempt<'_>,
@@ -220,7 +220,10 @@ fn status_part(key: &Key, object: &Object, stored: &Object) -> Object {
 
 /// The resourceVersion in a body: 0 when it names none.
 pub(super) fn named_revision(object: &Object) -> Result<Revision, Status> {
-    let text = object.resource_version();
+    parse_named(object.resource_version())
+}
+
+pub(crate) fn parse_named(text: &str) -> Result<Revision, Status> {
     if text.is_empty() {
         return Ok(0);
     }
@@ -231,7 +234,7 @@ pub(super) fn named_revision(object: &Object) -> Result<Revision, Status> {
 /// A named revision must not be older than the last change to anything but status: a report from a node
 /// between a client's read and its write is no conflict. Where exactness is asked for, only the head will
 /// do.
-fn check_revision(old: &Entry, named: Revision, exact: bool) -> Result<(), Status> {
+pub(crate) fn check_revision(old: &Entry, named: Revision, exact: bool) -> Result<(), Status> {
     let good =
         if exact { named == old.revision } else { (old.core_revision..=old.revision).contains(&named) };
     if named == 0 || good { Ok(()) } else { Err(errors::modified(&old.key)) }

@@ -9,6 +9,8 @@ mod delete;
 mod doors;
 mod events;
 mod examples;
+mod freeze;
+mod history;
 mod list;
 mod managers;
 mod nodes;
