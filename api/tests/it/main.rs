@@ -5,6 +5,7 @@ mod apply;
 mod authorization;
 mod bad_input;
 mod client;
+mod conformance;
 mod connections;
 mod crud;
 mod discovery;

@@ -49,6 +49,7 @@ pub struct Setup {
     pub store: Option<Store>,
     /// Without, Secrets can be neither read nor written.
     pub secret_keys: bool,
+    pub service: ServiceConfig,
 }
 
 impl Default for Setup {
@@ -62,6 +63,7 @@ impl Default for Setup {
             patience: horchestra_api::app::PATIENCE,
             store: None,
             secret_keys: true,
+            service: ServiceConfig::default(),
         }
     }
 }
@@ -105,7 +107,7 @@ impl Stack {
         let app = App::new(Parts {
             service: Service::new(
                 store.clone(),
-                ServiceConfig { secret_keys: setup.secret_keys.then(keys), ..ServiceConfig::default() },
+                ServiceConfig { secret_keys: setup.secret_keys.then(keys), ..setup.service },
             ),
             authorizer: Authorizer::new(),
             checks,
