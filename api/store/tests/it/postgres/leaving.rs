@@ -30,11 +30,8 @@ async fn a_read_that_nobody_waits_for_any_more_ends_with_its_connection() {
     let backend = connect(&database);
     let mut observer = PgConnection::connect(database.url()).await.expect("a connection");
     let mut holder = PgConnection::connect(database.url()).await.expect("a connection");
-    let mut held = holder.begin().await.expect("a transaction");
-    sqlx::query("lock table horchestra.history in access exclusive mode")
-        .execute(&mut *held)
-        .await
-        .expect("locked");
+    let lock = "begin; lock table horchestra.history in access exclusive mode";
+    sqlx::raw_sql(lock).execute(&mut holder).await.expect("locked");
 
     let reader = tokio::spawn({
         let backend = backend.clone();
@@ -50,7 +47,7 @@ async fn a_read_that_nobody_waits_for_any_more_ends_with_its_connection() {
         found.await.expect("the activity").is_empty()
     })
     .await;
-    held.rollback().await.expect("unlocked");
+    sqlx::raw_sql("rollback").execute(&mut holder).await.expect("unlocked");
     assert!(backend.history(HistoryOf::Key(app("a"))).await.expect("an answer").is_empty());
     backend.close().await;
 }
