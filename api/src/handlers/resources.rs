@@ -6,9 +6,7 @@ use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::registry::{self, KindSpec};
 use horchestra_core::status::Status;
-use horchestra_service::{
-    Apply, Body, Contents, ListRequest, Part, Patch, PatchType, WriteOptions, Written,
-};
+use horchestra_service::{Apply, Body, Contents, ListRequest, Part, Patch, PatchType, WriteOptions, Written};
 use http::StatusCode;
 use serde_json::{Value, json};
 

@@ -95,7 +95,8 @@ impl Service {
             let mut object = stored_object(&old)?;
             set_flag(&mut object, "unschedulable", door == Door::Cordon);
             let document = Document { object, ..Document::default() };
-            let replacement = Replacement { document, revision, exact: options.exact_resource_version };
+            let replacement =
+                Replacement { document, revision, exact: options.exact_resource_version, applied: None };
             self.plan_replacement(context, &attempt, key, &old, Part::Main, replacement, options)
         })
         .await

@@ -108,7 +108,7 @@ impl Service {
             let object = restored(key.kind, &stored_object(&old)?, &version, placed);
             let document = Document { object, ..Document::default() };
             let exact = options.exact_resource_version;
-            let replacement = Replacement { document, revision, exact };
+            let replacement = Replacement { document, revision, exact, applied: None };
             self.plan_replacement(context, &attempt, key, &old, Part::Main, replacement, options)
         })
         .await
