@@ -33,11 +33,15 @@ impl CertificateRequest {
     pub fn from_pem(pem: &[u8]) -> Result<CertificateRequest, RequestError> {
         let der = CertificateSigningRequestDer::from_pem_slice(pem).map_err(|_| RequestError::Pem)?;
         let (rest, request) = X509CertificationRequest::from_der(&der).map_err(|_| RequestError::Pkcs10)?;
-        if !rest.is_empty() {
+        // A signature is whole bytes; the verifier would not look at how many bits of the last one count.
+        if !rest.is_empty() || request.signature_value.unused_bits != 0 {
+            return Err(RequestError::Pkcs10);
+        }
+        let info = &request.certification_request_info;
+        if !names_an_algorithm(&der, info.raw) {
             return Err(RequestError::Pkcs10);
         }
         request.verify_signature().map_err(|_| RequestError::Signature)?;
-        let info = &request.certification_request_info;
         let mut names = info.subject.iter_common_name();
         let name = names.next().and_then(|name| name.as_str().ok()).filter(|name| !name.is_empty());
         match (name, names.next()) {
@@ -48,4 +52,15 @@ impl CertificateRequest {
             _ => Err(RequestError::CommonName),
         }
     }
+}
+
+/// Whether a sequence that begins with an object identifier follows what is signed. The parser takes that
+/// identifier under any tag, and the signature does not cover it.
+fn names_an_algorithm(request: &[u8], signed: &[u8]) -> bool {
+    const SEQUENCE: u8 = 0x30;
+    const OBJECT_IDENTIFIER: u8 = 0x06;
+    let at = request.windows(signed.len()).position(|window| window == signed);
+    let after = at.and_then(|at| request.get(at + signed.len()..)).unwrap_or_default();
+    // Its length takes one byte: no algorithm that we verify has long parameters.
+    matches!(after, [SEQUENCE, length, OBJECT_IDENTIFIER, ..] if *length < 0x80)
 }

@@ -93,12 +93,12 @@ impl Model {
             .iter()
             .filter(|path| !claimed(path))
             .filter(|path| {
-                !(path.ends_with("/f:name") && Model::item(path).is_some_and(|item| claimed(item)))
+                !(path.ends_with("/f:name") && Model::item(path).is_some_and(&claimed))
             })
             .cloned()
             .collect();
         self.leaves.retain(|path, _| !gone.iter().any(|gone| Model::within(path, gone)));
-        for (_, set) in &mut self.owners {
+        for set in self.owners.values_mut() {
             set.retain(|path| !contested.contains(path) && self.leaves.contains_key(path));
         }
         self.owners.insert(manager.clone(), wanted.keys().cloned().collect());
