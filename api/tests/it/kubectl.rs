@@ -81,8 +81,8 @@ fn write(path: &Path, text: &str) -> String {
     path.display().to_string()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_kubectl_works_with_our_kinds() {
+/// Runs a part with every kubectl that is found, each on a stack of its own.
+async fn with_every_kubectl(part: impl AsyncFn(&Stack, &Kubectl)) {
     let versions = versions();
     if versions.is_empty() {
         #[allow(clippy::print_stderr)]
@@ -97,11 +97,28 @@ async fn every_kubectl_works_with_our_kinds() {
         let home = stack.folder().join("home");
         std::fs::create_dir(&home).unwrap();
         let kubectl = Kubectl { program, kubeconfig: stack.kubeconfig(), home };
-        tour(&stack, &kubectl).await;
-        server_side_apply(&stack, &kubectl).await;
-        read_logs(&stack, &kubectl).await;
-        show_events(&stack, &kubectl).await;
+        part(&stack, &kubectl).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kubectl_works_with_our_kinds() {
+    with_every_kubectl(tour).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kubectl_applies_on_the_server() {
+    with_every_kubectl(server_side_apply).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kubectl_reads_logs() {
+    with_every_kubectl(read_logs).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kubectl_shows_events() {
+    with_every_kubectl(show_events).await;
 }
 
 async fn tour(stack: &Stack, kubectl: &Kubectl) {
@@ -319,15 +336,19 @@ async fn read_logs(stack: &Stack, kubectl: &Kubectl) {
     follower.wait().unwrap();
 }
 
-/// Events as `get`, `events` and `describe` ask for them, about the Application and the Node that reading logs
-/// left behind.
+/// Events as `get`, `events` and `describe` ask for them, about an Application and a Node.
 async fn show_events(stack: &Stack, kubectl: &Kubectl) {
     let name = kubectl.program.display().to_string();
     let says = |text: &str, part: &str| assert!(text.contains(part), "{name}: no {part:?} in {text}");
     let client = stack.master();
-    let api = "/apis/horchestra.io/v1";
-    let app = client.get(&format!("{api}/namespaces/default/applications/placed")).await.json();
-    let node = client.get(&format!("{api}/nodes/n1")).await.json();
+    let made = async |path: &str, object: &serde_json::Value| {
+        let reply = client.post(&format!("/apis/horchestra.io/v1/{path}"), object).await;
+        assert_eq!(reply.status, 201, "{reply:?}");
+        reply.json()
+    };
+    let node = made("nodes", &json!({"metadata": {"name": "n1"}, "spec": {}})).await;
+    let app = json!({"metadata": {"name": "placed"}, "spec": {"image": "nginx:1"}});
+    let app = made("namespaces/default/applications", &app).await;
     let event = |about: &serde_json::Value, suffix: &str, reason: &str, kind: &str, last: &str| {
         json!({
             "metadata": {"name": format!("{}.{suffix}", about["metadata"]["name"].as_str().unwrap())},
