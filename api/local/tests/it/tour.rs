@@ -141,7 +141,8 @@ fn tour(kubectl: &Kubectl<'_>, stack: &Stack) {
     );
 
     kubectl.ok(&format!("apply -f {}", example("job")));
-    eventually_blocking(Duration::from_secs(15), || kubectl.ok("logs hello").contains("done"));
+    kubectl.ok("wait --for=jsonpath={.status.phase}=Succeeded app/hello --timeout=30s");
+    assert!(kubectl.ok("logs hello").contains("done"));
     kubectl.ok(&format!("apply -f {}", example("too-large")));
     let message = || kubectl.ok("get app too-large -o jsonpath={.status.message}");
     eventually_blocking(Duration::from_secs(15), || message().contains("0/3 nodes are available"));
