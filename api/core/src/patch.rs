@@ -100,6 +100,9 @@ fn apply(
     index: usize,
     operation: &PatchOperation,
 ) -> Result<(), Status> {
+    if is_test_of_absence(result, operation) {
+        return Ok(());
+    }
     // On failure the half-patched copy is thrown away, so nothing needs to be undone.
     json_patch::patch_unsafe(result, std::slice::from_ref(operation)).map_err(|error| {
         let why = match error.kind {
@@ -114,6 +117,15 @@ fn apply(
         let why = format!("operation {index} of the patch ({}): {why}", name_of(operation));
         Status::invalid(spec.kind, object.name(), vec![Cause::invalid("patch", &shown, why)])
     })
+}
+
+/// Whether the operation tests for null a member that is not there. The standard lets that fail; Kubernetes
+/// lets it pass, and clients add their finalizer to the absent list with it.
+fn is_test_of_absence(document: &Value, operation: &PatchOperation) -> bool {
+    let PatchOperation::Test(test) = operation else { return false };
+    let Some((parent, token)) = test.path.split_back() else { return false };
+    let parent = document.pointer(parent.as_str()).and_then(Value::as_object);
+    test.value.is_null() && parent.is_some_and(|members| !members.contains_key(token.decoded().as_ref()))
 }
 
 fn name_of(operation: &PatchOperation) -> &'static str {
@@ -279,6 +291,23 @@ mod tests {
             assert_eq!(status.code(), 422, "{operation}");
             assert!(status.message.contains("operation 0"), "{}", status.message);
         }
+    }
+
+    #[test]
+    fn a_test_for_null_passes_where_there_is_no_member() {
+        let add = json!({"op": "add", "path": "/metadata/finalizers", "value": ["example.com/hold"]});
+        let absent = json!({"op": "test", "path": "/metadata/finalizers", "value": null});
+        assert!(patched(json!([absent, add])).is_ok());
+        for (test, passes) in [
+            (json!({"op": "test", "path": "/metadata/a~1b", "value": null}), true),
+            (json!({"op": "test", "path": "/metadata/finalizers", "value": []}), false),
+            (json!({"op": "test", "path": "/metadata/name", "value": null}), false),
+            (json!({"op": "test", "path": "/nothing/below", "value": null}), false),
+            (json!({"op": "test", "path": "/spec/env/7", "value": null}), false),
+        ] {
+            assert_eq!(patched(json!([test])).is_ok(), passes, "{test}");
+        }
+        assert!(patched(json!([add, absent])).is_err(), "now there is one");
     }
 
     #[test]

@@ -28,12 +28,13 @@ pub enum Protocol {
 
 pub const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 
-/// Every request goes over a connection of its own.
+/// Every request goes over a connection of its own, unless one is [kept](Client::keep).
 #[derive(Clone)]
 pub struct Client {
     address: SocketAddr,
     tls: Arc<ClientConfig>,
     protocol: Protocol,
+    kept: Option<http2::SendRequest<Full<Bytes>>>,
 }
 
 #[derive(Debug)]
@@ -47,6 +48,11 @@ impl Reply {
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error}: {} {}", self.status, self.text()))
+    }
+
+    /// The body of an answer with this code, or what came instead.
+    pub fn json_of(&self, code: u16) -> Result<Value, String> {
+        if self.status == code { Ok(self.json()) } else { Err(format!("{self:?}")) }
     }
 
     pub fn text(&self) -> String {
@@ -79,7 +85,16 @@ impl Reply {
 
 impl Client {
     pub fn new(address: SocketAddr, tls: Arc<ClientConfig>, protocol: Protocol) -> Client {
-        Client { address, tls, protocol }
+        Client { address, tls, protocol, kept: None }
+    }
+
+    /// A client whose requests share one HTTP/2 connection, for tests that send thousands.
+    pub async fn keep(&self) -> Client {
+        assert_eq!(self.protocol, Protocol::Http2);
+        let io = TokioIo::new(self.connect().await.expect("a connection"));
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        Client { kept: Some(sender), ..self.clone() }
     }
 
     pub async fn connect(&self) -> std::io::Result<TlsStream<TcpStream>> {
@@ -117,6 +132,9 @@ impl Client {
 
     /// Sends a request and returns the head of the answer with its body still coming.
     pub async fn open(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+        if let Some(kept) = &self.kept {
+            return kept.clone().send_request(request).await.map_err(|error| format!("{error:?}"));
+        }
         let io = TokioIo::new(self.connect().await.map_err(|error| error.to_string())?);
         let answer = match self.protocol {
             Protocol::Http1 => {
@@ -192,6 +210,18 @@ impl Client {
         let (parts, body) = answer.into_parts();
         assert_eq!(parts.status, 200, "{path}");
         Lines { headers: parts.headers, body, buffer: BytesMut::new() }
+    }
+}
+
+/// A GET as a careful client sends it: again after "not now", until the deadline.
+pub async fn patiently(client: &Client, path: &str) -> Reply {
+    let started = std::time::Instant::now();
+    loop {
+        let reply = client.get(path).await;
+        if !matches!(reply.status, 429 | 503) || started.elapsed() > DEADLINE {
+            return reply;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

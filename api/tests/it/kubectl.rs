@@ -19,8 +19,12 @@ fn on_path() -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join("kubectl")).find(|file| file.is_file())
 }
 
-fn versions() -> Vec<PathBuf> {
-    let Some(found) = on_path() else { return Vec::new() };
+/// Every kubectl that is found.
+pub fn versions() -> Vec<PathBuf> {
+    let Some(found) = on_path() else {
+        nothing_found();
+        return Vec::new();
+    };
     let real = found.canonicalize().unwrap_or(found);
     let mut versions: Vec<PathBuf> = real
         .parent()
@@ -37,15 +41,20 @@ fn versions() -> Vec<PathBuf> {
     if versions.is_empty() { vec![real] } else { versions }
 }
 
+#[allow(clippy::print_stderr)]
+fn nothing_found() {
+    eprintln!("\n*** NO kubectl WAS FOUND: NOTHING OF IT WAS TESTED ***\n");
+}
+
 /// One kubectl with a home of its own.
-struct Kubectl {
-    program: PathBuf,
-    kubeconfig: PathBuf,
-    home: PathBuf,
+pub struct Kubectl {
+    pub program: PathBuf,
+    pub kubeconfig: PathBuf,
+    pub home: PathBuf,
 }
 
 impl Kubectl {
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(args)
@@ -83,15 +92,7 @@ fn write(path: &Path, text: &str) -> String {
 
 /// Runs a part with every kubectl that is found, each on a stack of its own.
 async fn with_every_kubectl(part: impl AsyncFn(&Stack, &Kubectl)) {
-    let versions = versions();
-    if versions.is_empty() {
-        #[allow(clippy::print_stderr)]
-        {
-            eprintln!("\n*** NO kubectl WAS FOUND: NOTHING OF IT WAS TESTED ***\n");
-        }
-        return;
-    }
-    for program in versions {
+    for program in versions() {
         let stack = Stack::with(Setup { relay: true, ..Setup::default() }).await;
         stack.make_namespaces().await;
         let home = stack.folder().join("home");

@@ -1,5 +1,6 @@
 //! Two replicas on one PostgreSQL: what one has acknowledged, the other shows.
 
+use horchestra_service::ServiceConfig;
 use horchestra_store::postgres::{self, Options, PostgresBackend};
 use horchestra_store::{Store, StoreOptions};
 use horchestra_testkit::{Template, TestDatabase};
@@ -15,7 +16,8 @@ fn revision(object: &Value) -> i64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
-async fn database() -> TestDatabase {
+/// An empty database with the schema of the store.
+pub async fn database() -> TestDatabase {
     let template = Template::prepare("api", &postgres::fingerprint(), async |url| {
         postgres::migrate(&url).await.map_err(anyhow::Error::from)
     })
@@ -24,10 +26,15 @@ async fn database() -> TestDatabase {
     template.database().await.unwrap()
 }
 
-async fn replica(database: &TestDatabase) -> (Stack, Client) {
+pub async fn replica(database: &TestDatabase) -> (Stack, Client) {
+    replica_with(database, ServiceConfig::default()).await
+}
+
+/// One more API server on the database, and its operator.
+pub async fn replica_with(database: &TestDatabase, service: ServiceConfig) -> (Stack, Client) {
     let backend = PostgresBackend::open(database.url(), Options::default()).unwrap();
     let store = Store::open(backend, StoreOptions::default());
-    let stack = Stack::with(Setup { store: Some(store), ..Setup::default() }).await;
+    let stack = Stack::with(Setup { store: Some(store), service, ..Setup::default() }).await;
     // The certificates of each replica are its own, so each has a client of its own.
     let client = stack.master();
     (stack, client)

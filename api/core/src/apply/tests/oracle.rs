@@ -92,9 +92,7 @@ impl Model {
         let gone: Vec<String> = last
             .iter()
             .filter(|path| !claimed(path))
-            .filter(|path| {
-                !(path.ends_with("/f:name") && Model::item(path).is_some_and(&claimed))
-            })
+            .filter(|path| !(path.ends_with("/f:name") && Model::item(path).is_some_and(&claimed)))
             .cloned()
             .collect();
         self.leaves.retain(|path, _| !gone.iter().any(|gone| Model::within(path, gone)));
