@@ -2,8 +2,8 @@
 //!
 //! Absolute numbers say little on a machine that somebody shares; a ratio of two arms that took turns says
 //! something. So every workload has a comparison that does the same physical work without our guarantees,
-//! both run alternately on one private PostgreSQL with durable commits, and the median of the pairs is
-//! reported with its range. A workload that loses, repeats or reorders anything fails, however quick it is.
+//! both run alternately on one private PostgreSQL with durable commits (the workload about stopped processes
+//! on a stack of its own), and the median of the pairs is reported with its range. A workload that loses, repeats or reorders anything fails, however quick it is.
 
 mod https;
 mod lists;
