@@ -5,6 +5,10 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use anyhow::Result;
+use horchestra_auth::pki::{HostName, LocalPki};
+use horchestra_auth::sealing::RingFile;
+
 /// The folder of a stack and the places in it.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -21,6 +25,13 @@ impl Layout {
             fs::create_dir_all(folder)?;
         }
         Ok(layout)
+    }
+
+    /// What a stack proves and keeps secret with: its certificates and the keys of Secrets, both made where they
+    /// are missing. No process of a stack starts without either.
+    pub fn ensure_keys(&self) -> Result<LocalPki> {
+        RingFile::ensure(&self.secret_keys())?;
+        Ok(LocalPki::ensure(&self.pki(), &[HostName::parse("localhost")?])?)
     }
 
     /// The stack in this folder, if there is one.

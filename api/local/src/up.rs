@@ -8,8 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use horchestra_auth::pki::{HostName, LocalPki, Process};
-use horchestra_auth::sealing::RingFile;
+use horchestra_auth::pki::Process;
 use horchestra_runtime::args::{LogFormat, TelemetryArgs};
 use horchestra_runtime::telemetry;
 use hyper::{Method, StatusCode};
@@ -209,12 +208,11 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     write_private(&layout.database_url(), format!("{database_url}\n").as_bytes())?;
 
     let nodes: Vec<String> = (1..=args.nodes).map(|number| format!("node-{number}")).collect();
-    let pki = LocalPki::ensure(&layout.pki(), &[HostName::parse("localhost")?])?;
+    let pki = layout.ensure_keys()?;
     let (serving, admin) = (pki.serving(), pki.admin());
     let (api_peer, nodegate_peer) = (pki.controller(Process::Api), pki.controller(Process::Nodegate));
     let authority = pki.authority();
     say(&format!("  pki        {}", layout.pki().display()));
-    RingFile::ensure(&layout.secret_keys())?;
     let shared =
         Shared { layout: &layout, programs: &programs, database_url: &database_url, authority: &authority };
     migrate(&shared).await?;

@@ -1,13 +1,14 @@
 //! What a client of an API replica gets, TLS, authorization, admission and JSON included, beside what
 //! PostgreSQL alone does with the same rows. Client, replica and PostgreSQL share the machine.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use horchestra_auth::pki::{HostName, LocalPki, Process};
+use horchestra_auth::pki::Process;
 use horchestra_testkit::{TempDir, free_port};
 use http_body_util::BodyExt;
 use hyper::Method;
@@ -56,21 +57,25 @@ impl Replica {
     async fn start(url: &str) -> Result<Replica> {
         let home = TempDir::new()?;
         let layout = Layout::create(home.path())?;
-        let pki = LocalPki::ensure(&layout.pki(), &[HostName::parse("localhost")?])?;
+        let pki = layout.ensure_keys()?;
         let authority = pki.authority();
         let programs = Programs::find()?;
         let shared =
             Shared { layout: &layout, programs: &programs, database_url: url, authority: &authority };
         let (port, metrics) = (free_port()?, free_port()?);
         let peer = pki.controller(Process::Api);
-        let process = shared.api(0, port, metrics, &pki.serving(), &peer).spawn(&layout)?;
+        let mut process = shared.api(0, port, metrics, &pki.serving(), &peer).spawn(&layout)?;
         let admin = pki.admin();
         let client = Client::new(([127, 0, 0, 1], port).into(), &authority, &admin.certificate, &admin.key)?;
-        let replica = Replica { client, process, _home: home };
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            match replica.client.call(Method::GET, "/readyz", None).await {
-                Ok((status, _)) if status.is_success() => return Ok(replica),
+            if let Some(status) = process.try_wait()? {
+                bail!("the replica ended with {status}:\n{}", fs::read_to_string(layout.log_of("api-0"))?);
+            }
+            match client.call(Method::GET, "/readyz", None).await {
+                Ok((status, _)) if status.is_success() => {
+                    return Ok(Replica { client, process, _home: home });
+                }
                 other => ensure!(Instant::now() < deadline, "the replica is not ready: {other:?}"),
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
