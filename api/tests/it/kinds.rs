@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use horchestra_core::doors::Door;
+use horchestra_core::kind::Kind;
 use horchestra_core::registry::{self, KindSpec};
+use horchestra_core::yaml;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -24,6 +27,35 @@ fn manifests() -> Vec<String> {
     paths.into_iter().map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
+/// The first manifest of the kind.
+pub fn example(kind: Kind) -> Value {
+    static EXAMPLES: LazyLock<Vec<Value>> = LazyLock::new(|| {
+        let read = |text: String| yaml::read(text.as_bytes()).unwrap().object.into_value();
+        manifests().into_iter().map(read).collect()
+    });
+    EXAMPLES.iter().find(|object| object["kind"] == kind.name()).expect("a manifest of the kind").clone()
+}
+
+/// Makes what the manifests describe.
+pub async fn make_examples(client: &Client) {
+    for text in manifests() {
+        let (spec, collection) = place(&text);
+        let created = client.send(Method::POST, &collection, &[YAML], Bytes::from(text)).await;
+        assert_eq!(created.status, 201, "{}: {created:?}", spec.plural());
+    }
+}
+
+/// The kind of a manifest, and the path to create it at.
+fn place(text: &str) -> (&'static KindSpec, String) {
+    let kind = member(text, "kind").unwrap();
+    let spec = registry::served().iter().find(|spec| spec.kind.name() == kind).unwrap();
+    let place = match member(text, "namespace") {
+        Some(namespace) if spec.namespaced() => format!("/namespaces/{namespace}"),
+        _ => String::new(),
+    };
+    (spec, format!("/apis/{}{place}/{}", spec.kind.api_version(), spec.plural()))
+}
+
 /// The value of a top-level or metadata member of a manifest, which all stand alone on their lines.
 fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(": "))
@@ -35,21 +67,14 @@ async fn each_kind_is_created_read_listed_shown_and_deleted() {
     let client = stack.master();
     let mut objects = Vec::new();
     for text in manifests() {
-        let kind = member(&text, "kind").unwrap();
-        let name = kind;
-        let spec = registry::served().iter().find(|spec| spec.kind.name() == kind).unwrap();
-        let base = format!("/apis/{}", spec.kind.api_version());
-        let place = match member(&text, "namespace") {
-            Some(namespace) if spec.namespaced() => format!("/namespaces/{namespace}"),
-            _ => String::new(),
-        };
-        let collection = format!("{base}{place}/{}", spec.plural());
+        let (spec, collection) = place(&text);
+        let name = spec.kind.name();
         let created = client.send(Method::POST, &collection, &[YAML], Bytes::from(text.clone())).await;
         assert_eq!(created.status, 201, "{name}: {created:?}");
         let created = created.json();
         assert_eq!(
             (&created["apiVersion"], &created["kind"]),
-            (&Value::from(spec.kind.api_version()), &Value::from(kind))
+            (&Value::from(spec.kind.api_version()), &Value::from(name))
         );
 
         let item = format!("{collection}/{}", created["metadata"]["name"].as_str().unwrap());

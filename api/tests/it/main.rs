@@ -4,6 +4,7 @@ mod aliases;
 mod apply;
 mod authorization;
 mod bad_input;
+mod bodies;
 mod client;
 mod commands;
 mod conformance;
