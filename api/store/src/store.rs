@@ -21,7 +21,7 @@ use crate::memory::MemoryBackend;
 use crate::metrics::StoreMetrics;
 use crate::sealing::KeyUse;
 use crate::tail::{self, Tail};
-use crate::types::{CommitError, Committed, Item, Revision};
+use crate::types::{Change, CommitError, Committed, Entry, Item, Revision};
 
 pub use crate::cache::{Snapshot, WatchEnd, Watcher};
 pub use crate::presence::*;
@@ -227,6 +227,17 @@ impl Store {
         }
         Watcher::new(Arc::clone(cache), Arc::clone(backend), kind, from)
             .ok_or(WatchEnd::Expired { asked: from, oldest: cache.oldest() })
+    }
+
+    /// The object as it was before a modification; `None` when the log does not reach back to it.
+    pub async fn before(&self, change: &Change) -> Result<Option<Arc<Entry>>, ReadError> {
+        if let Some(before) = &change.before {
+            return Ok(Some(Arc::clone(before)));
+        }
+        let (kind, at) = (change.object_kind(), change.revision);
+        let undone = read(self.inner.backend.undo(kind, at, at - 1)).await?;
+        let of_key = undone.and_then(|undone| undone.into_iter().find(|(key, _)| key == change.key()));
+        Ok(of_key.and_then(|(_, entry)| entry))
     }
 
     /// Resolves when this process's cache has moved on from `seen`; for loops that look at snapshots.

@@ -364,6 +364,9 @@ pub struct Change {
     /// Labels and selectable fields before the change (`None` for `Added`).
     pub previous: Option<Arc<Index>>,
     pub previous_columns: Option<Arc<Columns>>,
+    /// The whole object before a modification that moved labels or selectable fields, where it was at hand;
+    /// else [`Store::before`](crate::Store::before) has it.
+    pub before: Option<Arc<Entry>>,
 }
 
 impl Change {

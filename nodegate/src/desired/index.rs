@@ -375,8 +375,14 @@ mod tests {
         fn change(&mut self, kind: ChangeKind, version: &Version) -> Vec<(String, Hurry)> {
             self.revision += 1;
             let entry = version.entry(self.revision);
-            let change =
-                Change { kind, revision: self.revision, entry, previous: None, previous_columns: None };
+            let change = Change {
+                kind,
+                revision: self.revision,
+                entry,
+                previous: None,
+                previous_columns: None,
+                before: None,
+            };
             self.index.apply(&change).into_iter().map(|ring| (ring.node, ring.hurry)).collect()
         }
 

@@ -5,13 +5,18 @@
 //! added or deleted at that very revision; a bookmark never runs ahead of an event that is still to come;
 //! the stream ends with a reason (410: list again) and never goes silent. Where the state comes first, it is
 //! of one moment, and the changes go on from exactly there.
+//!
+//! An object that ceases to be selected is shown as it was while it was selected, at the revision of the
+//! change: whoever selects does not get to see what is not selected. That state is at hand for recent changes
+//! and else read from the log; a watch for which the log does not reach back far enough ends.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use horchestra_core::status::{Cause, Status};
 use horchestra_store::store::ReadError;
-use horchestra_store::{Change, ChangeKind, Revision, Snapshot, Watcher};
+use horchestra_store::{Change, ChangeKind, Entry, Revision, Snapshot, Store, WatchEnd, Watcher};
 use tokio::time::Instant;
 
 use super::filter::Filter;
@@ -25,7 +30,11 @@ use crate::write::draft::spec_of;
 /// An open watch.
 pub struct Watch {
     filter: Filter,
+    store: Store,
+    /// What has been made of changes and is still to be handed out.
     pending: VecDeque<WatchEvent>,
+    /// Changes that nothing has been made of yet: the first one waits for the state before it.
+    incoming: VecDeque<Change>,
     /// `None`: the stream ends with what is pending.
     watcher: Option<Watcher>,
     bookmarks: Option<Bookmarks>,
@@ -45,6 +54,17 @@ impl Watch {
             if let Some(event) = self.ready() {
                 return Some(event);
             }
+            if let Some(change) = self.incoming.front() {
+                match before(&self.store, change).await {
+                    Ok(left) => {
+                        self.pending.push_back(WatchEvent::Deleted(left));
+                        self.incoming.pop_front();
+                        self.take_in();
+                    }
+                    Err(status) => return Some(self.fail(status)),
+                }
+                continue;
+            }
             let watcher = self.watcher.as_mut()?;
             let due = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next);
             let batch = tokio::select! {
@@ -60,15 +80,32 @@ impl Watch {
             };
             match batch {
                 Ok(changes) => {
-                    let filter = &self.filter;
-                    self.pending.extend(changes.iter().filter_map(|change| translate(filter, change)));
+                    self.incoming.extend(changes);
+                    self.take_in();
                 }
-                Err(end) => {
-                    self.watcher = None;
-                    return Some(WatchEvent::Failed(errors::watch_status(&end)));
-                }
+                Err(end) => return Some(self.fail(errors::watch_status(&end))),
             }
         }
+    }
+
+    /// Makes events of changes, up to one whose earlier state has to be fetched.
+    fn take_in(&mut self) {
+        while let Some(change) = self.incoming.front() {
+            match translate(&self.filter, change) {
+                Seen::Nothing => {}
+                Seen::Event(event) => self.pending.push_back(event),
+                Seen::Leaving => return,
+            }
+            self.incoming.pop_front();
+        }
+    }
+
+    /// The stream ends with this.
+    fn fail(&mut self, status: Status) -> WatchEvent {
+        self.pending.clear();
+        self.incoming.clear();
+        self.watcher = None;
+        WatchEvent::Failed(status)
     }
 
     /// An event that is there without waiting, so that several can share a flush.
@@ -82,18 +119,14 @@ impl Watch {
             other => Ok(other),
         };
         // What cannot be shown must not be skipped: the stream ends before it.
-        Some(opened.unwrap_or_else(|status| {
-            self.pending.clear();
-            self.watcher = None;
-            WatchEvent::Failed(status)
-        }))
+        Some(opened.unwrap_or_else(|status| self.fail(status)))
     }
 
     /// The revision up to which everything has been handed out, for a last bookmark when a stream is ended
     /// from outside; `None` while events are still to be handed out (the initial ones above all).
     pub fn progress(&self) -> Option<Revision> {
         let watcher = self.watcher.as_ref()?;
-        self.pending.is_empty().then(|| watcher.progress())
+        (self.pending.is_empty() && self.incoming.is_empty()).then(|| watcher.progress())
     }
 
     /// The events as a stream.
@@ -104,9 +137,10 @@ impl Watch {
         })
     }
 
-    fn failed(filter: Filter, status: Status) -> Watch {
+    fn failed(filter: Filter, store: Store, status: Status) -> Watch {
         let pending = VecDeque::from([WatchEvent::Failed(status)]);
-        Watch { filter, pending, watcher: None, bookmarks: None, opener: None }
+        let incoming = VecDeque::new();
+        Watch { filter, store, pending, incoming, watcher: None, bookmarks: None, opener: None }
     }
 }
 
@@ -117,11 +151,18 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// What a watcher with this filter sees of a change.
-fn translate(filter: &Filter, change: &Change) -> Option<WatchEvent> {
+/// What a watcher sees of a change.
+enum Seen {
+    Nothing,
+    Event(WatchEvent),
+    /// The object is no longer selected, and what it was before is not at hand.
+    Leaving,
+}
+
+fn translate(filter: &Filter, change: &Change) -> Seen {
     let entry = &change.entry;
     if !filter.in_scope(&entry.key) {
-        return None;
+        return Seen::Nothing;
     }
     let selected_now = change.kind != ChangeKind::Deleted && filter.matches(&entry.index);
     let selected_before = match (change.kind, &change.previous) {
@@ -130,10 +171,28 @@ fn translate(filter: &Filter, change: &Change) -> Option<WatchEvent> {
         (_, None) => filter.matches(&entry.index),
     };
     match (selected_before, selected_now) {
-        (true, true) => Some(WatchEvent::Modified(entry.clone())),
-        (false, true) => Some(WatchEvent::Added(entry.clone())),
-        (true, false) => Some(WatchEvent::Deleted(entry.clone())),
-        (false, false) => None,
+        (true, true) => Seen::Event(WatchEvent::Modified(entry.clone())),
+        (false, true) => Seen::Event(WatchEvent::Added(entry.clone())),
+        (true, false) if change.kind == ChangeKind::Deleted => {
+            Seen::Event(WatchEvent::Deleted(entry.clone()))
+        }
+        (true, false) => match &change.before {
+            Some(before) => Seen::Event(WatchEvent::Deleted(Arc::new(before.deleted_at(change.revision)))),
+            None => Seen::Leaving,
+        },
+        (false, false) => Seen::Nothing,
+    }
+}
+
+/// The state before a change, as the last one that a watcher sees.
+async fn before(store: &Store, change: &Change) -> Result<Arc<Entry>, Status> {
+    match store.before(change).await {
+        Ok(Some(before)) => Ok(Arc::new(before.deleted_at(change.revision))),
+        Ok(None) => {
+            let end = WatchEnd::Expired { asked: change.revision - 1, oldest: change.revision };
+            Err(errors::watch_status(&end))
+        }
+        Err(error) => Err(errors::read_status(&error)),
     }
 }
 
@@ -177,7 +236,7 @@ impl Service {
                 match store.not_older_than(revision).await {
                     Ok(_) => revision,
                     Err(ReadError::TooLarge { asked, current }) => {
-                        return Ok(Watch::failed(filter, errors::too_old(asked, current)));
+                        return Ok(Watch::failed(filter, store.clone(), errors::too_old(asked, current)));
                     }
                     Err(error) => return Err(errors::read_status(&error)),
                 }
@@ -189,9 +248,10 @@ impl Service {
                 let bookmarks =
                     request.allow_bookmarks.then(|| Bookmarks { every, next: Instant::now() + every });
                 let opener = (spec.kind.is_sealed() && contents == Contents::Opened).then(|| self.clone());
-                Ok(Watch { filter, pending, watcher: Some(watcher), bookmarks, opener })
+                let (store, incoming) = (store.clone(), VecDeque::new());
+                Ok(Watch { filter, store, pending, incoming, watcher: Some(watcher), bookmarks, opener })
             }
-            Err(end) => Ok(Watch::failed(filter, errors::watch_status(&end))),
+            Err(end) => Ok(Watch::failed(filter, store.clone(), errors::watch_status(&end))),
         }
     }
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use horchestra_core::kind::Kind;
-use horchestra_service::{Service, ServiceConfig, Watch, WatchRequest};
+use horchestra_service::{Service, ServiceConfig, Watch, WatchEvent, WatchRequest};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -111,6 +111,51 @@ async fn selectors_turn_changes_into_additions_and_deletions() {
     );
     assert_eq!(next_short(&mut absent).await, format!("DELETED web {one}"));
     assert!(deleted > three, "deleted while not selected: nobody of these is told");
+}
+
+#[tokio::test]
+async fn what_leaves_a_selection_is_shown_as_it_was() {
+    let world = World::new().await;
+    let mut body = application("web");
+    body["metadata"]["labels"] = json!({"a": "1"});
+    let start = world.create(body).await.unwrap().entry.revision;
+    let patch = json!({"metadata": {"labels": {"a": "2"}}, "spec": {"image": "private"}});
+    let left = world.merge(&app("web"), patch).await.unwrap().entry.revision;
+    let status = json!({"metadata": {"name": "web"}, "status": {"phase": "Running"}});
+    world.put_status(&app("web"), &status).await.unwrap();
+    let status = json!({"metadata": {"name": "web"}, "status": {"phase": "Failed"}});
+    let failed = world.put_status(&app("web"), &status).await.unwrap().entry.revision;
+    // The other process has read all of it from the log, so the earlier state is not at hand there.
+    for service in [&world.service, &world.replica().await] {
+        for (labels, fields, revision, image, phase) in [
+            ("a=1", "", left, "nginx", Value::Null),
+            ("", "status.phase=Running", failed, "private", json!("Running")),
+        ] {
+            let request = WatchRequest {
+                label_selector: labels.into(),
+                field_selector: fields.into(),
+                resource_version: Some(start.to_string()),
+                ..all()
+            };
+            let mut watch = service.watch(request).await.unwrap();
+            let WatchEvent::Deleted(entry) = next_deleted(&mut watch).await else {
+                panic!("{labels}{fields}")
+            };
+            let object = tree(&entry);
+            assert_eq!(object["metadata"]["resourceVersion"], revision.to_string());
+            assert_eq!((&object["spec"]["image"], &object["status"]["phase"]), (&json!(image), &phase));
+        }
+    }
+}
+
+/// Passes over what is selected.
+async fn next_deleted(watch: &mut Watch) -> WatchEvent {
+    loop {
+        let event = next(watch).await;
+        if !matches!(event, WatchEvent::Added(_) | WatchEvent::Modified(_)) {
+            return event;
+        }
+    }
 }
 
 #[tokio::test]

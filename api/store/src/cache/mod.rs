@@ -209,8 +209,9 @@ impl Cache {
         let Some(last) = rows.last() else { return Ok(()) };
         let position = Position { revision: last.change.revision, fingerprint: Some(last.fingerprint()) };
         let mut view = View::clone(&self.view.load());
-        let changes: Vec<Change> = rows.iter().map(|row| row.change.clone()).collect();
-        for change in &changes {
+        let mut changes: Vec<Change> = rows.iter().map(|row| row.change.clone()).collect();
+        for change in &mut changes {
+            change.before = before(change, view.get(change.key()));
             view.apply(change);
         }
         self.publish(&mut writer, view, changes, position);
@@ -348,13 +349,23 @@ fn own_change(op: &Op, revision: Revision, previous: Option<&Arc<Entry>>) -> Opt
         Op::Claim { .. } | Op::Release { .. } => return None,
     };
     let previous = previous.filter(|_| kind != ChangeKind::Added);
-    Some(Change {
+    let mut change = Change {
         kind,
         revision,
         entry: Arc::new(entry),
         previous: previous.map(|entry| Arc::clone(&entry.index)),
         previous_columns: previous.map(|entry| Arc::clone(&entry.columns)),
-    })
+        before: None,
+    };
+    change.before = before(&change, previous);
+    Some(change)
+}
+
+/// What a change keeps of the state before it: all of it, if a selection can have been left by it.
+fn before(change: &Change, previous: Option<&Arc<Entry>>) -> Option<Arc<Entry>> {
+    let moved = change.kind == ChangeKind::Modified
+        && change.previous.as_ref().is_some_and(|index| **index != *change.entry.index);
+    previous.filter(|_| moved).cloned()
 }
 
 /// The longest that a reader waits for the cache to catch up.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::types::{Change, Revision};
+use crate::types::{Change, Entry, Revision};
 
 /// What a change costs beside its body, roughly.
 const OVERHEAD: usize = 512;
@@ -66,15 +66,16 @@ impl Ring {
     }
 }
 
+/// The state before counts although an earlier change may hold it too: that one leaves the ring first.
 fn cost(change: &Change) -> usize {
-    let managed = change.entry.managed.as_ref().map_or(0, |managed| managed.len());
-    change.entry.body.len() + managed + OVERHEAD
+    let of = |entry: &Entry| entry.body.len() + entry.managed.as_ref().map_or(0, |managed| managed.len());
+    of(&change.entry) + change.before.as_deref().map_or(0, of) + OVERHEAD
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{ChangeKind, Columns, Draft, Entry, Index};
+    use crate::types::{ChangeKind, Columns, Draft, Index};
     use bytes::Bytes;
     use horchestra_core::kind::{Key, Kind};
     use std::sync::Arc;
@@ -97,6 +98,7 @@ mod tests {
             entry: Arc::new(Entry::new(draft, revision, revision)),
             previous: None,
             previous_columns: None,
+            before: None,
         }
     }
 

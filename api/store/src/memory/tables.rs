@@ -261,6 +261,7 @@ impl Tables {
             entry,
             previous: previous.as_ref().map(|entry| Arc::clone(&entry.index)),
             previous_columns: previous.as_ref().map(|entry| Arc::clone(&entry.columns)),
+            before: None,
         };
         let previous_revision = previous.as_ref().map_or(0, |entry| entry.revision);
         let row = LogRow { change, previous_revision, who: act.who.clone(), at: act.now };

@@ -94,7 +94,7 @@ pub fn log_row(row: &PgRow) -> Result<LogRow> {
         }
     };
     Ok(LogRow {
-        change: Change { kind, revision, entry, previous, previous_columns },
+        change: Change { kind, revision, entry, previous, previous_columns, before: None },
         previous_revision: row.try_get("prev_rv")?,
         who: attribution(row)?,
         at: row.try_get("at")?,
