@@ -5,6 +5,7 @@
 //! object, the form and (for ages in tables) the time.
 
 use bytes::Bytes;
+use horchestra_core::kind::Kind;
 use horchestra_core::object::Object;
 use horchestra_core::registry::KindSpec;
 use horchestra_core::status::Status;
@@ -40,7 +41,7 @@ pub enum View {
 
 impl View {
     /// The kind whose stored objects are shown.
-    pub fn kind(self) -> horchestra_core::Kind {
+    pub fn kind(self) -> Kind {
         match self {
             View::Stored(spec) => spec.kind,
             View::Alias(alias) => alias.kind(),
@@ -152,6 +153,17 @@ impl Form {
             Shape::Metadata(_) => Contents::Sealed,
             Shape::Table(_) if self.include != Include::Object => Contents::Sealed,
             _ => Contents::Opened,
+        }
+    }
+
+    /// The form for an answer with an object that was not opened: of a sealed kind no more than the metadata.
+    pub fn unopened(self, kind: Kind) -> Form {
+        if !kind.is_sealed() || self.contents() == Contents::Sealed {
+            return self;
+        }
+        match self.shape {
+            Shape::Table(_) => Form { include: Include::Metadata, ..self },
+            _ => Form { shape: Shape::Metadata(MetaVersion::V1), ..self },
         }
     }
 }

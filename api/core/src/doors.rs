@@ -19,6 +19,8 @@ pub enum Door {
     Admit,
     /// Nothing new is placed on the node.
     Cordon,
+    /// Takes finalizers off an object that is being deleted.
+    Finalize,
     /// The control plane leaves the object as it is.
     Freeze,
     /// Lists the versions of the object that are kept.
@@ -36,9 +38,10 @@ pub const REVISION_LIST: &str = "RevisionList";
 
 impl Door {
     /// In byte order of their names.
-    pub const ALL: [Door; 7] = [
+    pub const ALL: [Door; 8] = [
         Door::Admit,
         Door::Cordon,
+        Door::Finalize,
         Door::Freeze,
         Door::Revisions,
         Door::Rollback,
@@ -51,6 +54,7 @@ impl Door {
         match self {
             Door::Admit => "admit",
             Door::Cordon => "cordon",
+            Door::Finalize => "finalize",
             Door::Freeze => "freeze",
             Door::Revisions => "revisions",
             Door::Rollback => "rollback",
@@ -72,6 +76,8 @@ impl Door {
         match self {
             Door::Admit | Door::Cordon | Door::Uncordon => kind == Kind::Node,
             Door::Freeze | Door::Thaw => matches!(kind, Kind::Application | Kind::ApplicationSet),
+            // Events expire whatever holds them.
+            Door::Finalize => kind != Kind::Event,
             // Every write of these leaves a row behind. Where bodies are not kept, a rollback says so.
             Door::Revisions | Door::Rollback => kind != Kind::Event,
         }
@@ -100,6 +106,10 @@ impl Door {
         match self {
             Door::Admit => format!("Lets the {what} take part: it will be sent desired state."),
             Door::Cordon => format!("Keeps new workloads off the {what}."),
+            Door::Finalize => format!(
+                "Takes finalizers off the {what} that is being deleted, without asking who put them there. \
+                 For members of system:masters."
+            ),
             Door::Freeze => format!("Makes the control plane leave the {what} as it is."),
             Door::Revisions => format!("Lists the versions of the {what} that are kept, newest first."),
             Door::Rollback => format!("Makes an earlier version of the {what} the current one."),
@@ -123,6 +133,13 @@ impl Door {
                 },
             },
         });
+        if self == Door::Finalize {
+            schema["properties"]["finalizers"] = json!({
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "The finalizers to take off. Without it all but those of the system.",
+            });
+        }
         if self == Door::Rollback {
             schema["properties"]["revision"] = json!({
                 "type": "integer",
@@ -142,12 +159,20 @@ pub(crate) fn revision_list_schema() -> Value {
         |description: &str| json!({"type": "integer", "format": "int64", "description": description});
     json!({
         "type": "object",
+        "description": "The versions of an object that are kept.",
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
+            "apiVersion": text("Group and version of the list."),
+            "kind": text("RevisionList."),
+            "metadata": {
+                "type": "object",
+                "description": "Metadata of the list.",
+                "properties": {
+                    "resourceVersion": text("Revision of the object's last change of any kind."),
+                },
+            },
             "items": {
                 "type": "array",
+                "description": "The versions, newest first.",
                 "items": {
                     "type": "object",
                     "properties": {

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use horchestra_auth::Identity;
+use horchestra_auth::identity::MASTERS;
 use horchestra_store::store::SessionGrant;
 use horchestra_store::{Attribution, Guard};
 use uuid::Uuid;
@@ -40,6 +41,11 @@ impl Caller {
             Caller::Gateway { id } => format!("system:gateway:{id}"),
             Caller::Node { name, .. } => format!("system:node:{name}"),
         }
+    }
+
+    /// A person who may do everything.
+    pub(crate) fn is_master(&self) -> bool {
+        matches!(self, Caller::Http(identity) if identity.in_group(MASTERS))
     }
 
     /// The manager of fields that this caller writes on behalf of the system.

@@ -88,6 +88,8 @@ pub struct Apply {
 pub struct Order {
     /// Rollback: the version to go back to.
     pub revision: Option<Revision>,
+    /// Finalize: what to take off; `None`: all but what belongs to the system.
+    pub finalizers: Option<Vec<String>>,
     /// As in the body of an update.
     pub resource_version: Option<String>,
     pub uid: Option<String>,
@@ -266,7 +268,7 @@ impl WatchRequest {
 pub enum WatchEvent {
     Added(Arc<Entry>),
     Modified(Arc<Entry>),
-    /// Deleted, or no longer selected. `entry.revision` is the revision of that change.
+    /// Deleted, or no longer selected: the last state before that, at the revision of that change.
     Deleted(Arc<Entry>),
     /// All changes up to `revision` have been sent.
     Bookmark {

@@ -1,7 +1,7 @@
 //! The doors of an object: what they are told, and their answers.
 //!
 //! The body is small and may be left out: the version and the uid that the caller has in mind (also where an
-//! object carries them, under `metadata`), and for a rollback the revision. A mistyped member would be a
+//! object carries them, under `metadata`), for a rollback the revision, and for a finalize which finalizers. A mistyped member would be a
 //! precondition that is not checked, so unknown members are judged as in any other write.
 
 use std::sync::Arc;
@@ -60,7 +60,8 @@ pub async fn serve(app: &Arc<App>, call: &Call, kind: Kind, door: Door) -> Resul
     let mut done = app.service().act(&call.context, &key, door, &order, &options).await?;
     warnings.append(&mut done.warnings);
     done.warnings = warnings;
-    written(accepted, form, view, StatusCode::OK, &done)
+    // No door opens what is sealed.
+    written(accepted, form.unopened(kind), view, StatusCode::OK, &done)
 }
 
 /// Members of an order that are objects of their own.
@@ -94,6 +95,7 @@ fn order(
     let known = |member: &str| {
         matches!(member, "apiVersion" | "kind" | "metadata" | "uid" | "resourceVersion")
             || (member == "revision" && door == Door::Rollback)
+            || (member == "finalizers" && door == Door::Finalize)
     };
     odd.extend(members.keys().filter(|member| !known(member)).map(|member| ("unknown", member.clone())));
     odd.extend(
@@ -132,7 +134,16 @@ fn order(
         cause.message = "Required value: one of those that revisions lists".to_owned();
         return Err(Status::invalid_options("Rollback", vec![cause]));
     }
-    let order = Order { revision, resource_version: either("resourceVersion")?, uid: either("uid")? };
+    let finalizers = match members.get("finalizers") {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(list)) => {
+            let names: Option<Vec<String>> = list.iter().map(|it| it.as_str().map(str::to_owned)).collect();
+            Some(names.ok_or_else(|| malformed("finalizers", "a list of strings"))?)
+        }
+        Some(_) => return Err(malformed("finalizers", "a list of strings")),
+    };
+    let (resource_version, uid) = (either("resourceVersion")?, either("uid")?);
+    let order = Order { revision, finalizers, resource_version, uid };
     Ok((order, if validation == FieldValidation::Warn { texts } else { Vec::new() }))
 }
 
@@ -164,9 +175,13 @@ mod tests {
     #[test]
     fn an_order_is_read_wherever_it_stands() {
         let precise = |version: &str, uid: &str| Order {
-            revision: None,
             resource_version: Some(version.to_owned()),
             uid: Some(uid.to_owned()),
+            ..Order::default()
+        };
+        let taking = |names: &[&str]| Order {
+            finalizers: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+            ..Order::default()
         };
         for (door, body, expected) in [
             (Door::Freeze, "", Order::default()),
@@ -176,6 +191,10 @@ mod tests {
             (Door::Thaw, r#"{"metadata":{"name":"web","resourceVersion":"7","uid":"u"}}"#, precise("7", "u")),
             (Door::Rollback, r#"{"revision":3}"#, Order { revision: Some(3), ..Order::default() }),
             (Door::Rollback, r#"{"revision":"3"}"#, Order { revision: Some(3), ..Order::default() }),
+            (Door::Finalize, "", Order::default()),
+            (Door::Finalize, r#"{"finalizers":null}"#, Order::default()),
+            (Door::Finalize, r#"{"finalizers":[]}"#, taking(&[])),
+            (Door::Finalize, r#"{"finalizers":["a.b/c","d"]}"#, taking(&["a.b/c", "d"])),
         ] {
             assert_eq!(read(door, body), Ok(expected), "{body}");
         }
@@ -197,6 +216,10 @@ mod tests {
             (Door::Rollback, "{}", 422),
             (Door::Rollback, r#"{"revision":1.5}"#, 400),
             (Door::Rollback, r#"{"revision":"x"}"#, 400),
+            (Door::Freeze, r#"{"finalizers":["a.b/c"]}"#, 400),
+            (Door::Finalize, r#"{"finalizers":"a.b/c"}"#, 400),
+            (Door::Finalize, r#"{"finalizers":[1]}"#, 400),
+            (Door::Finalize, r#"{"metadata":{"finalizers":["a.b/c"]}}"#, 400),
         ] {
             assert_eq!(read(door, body), Err(code), "{body}");
         }

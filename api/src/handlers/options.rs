@@ -81,16 +81,7 @@ pub fn force(query: &Query, apply: bool) -> Result<bool, Status> {
 
 /// How fresh a read of one object must be.
 pub fn at(query: &Query) -> Result<At, Status> {
-    match query.text("resourceVersion") {
-        "" => Ok(At::Fresh),
-        "0" => Ok(At::Any),
-        text => text
-            .parse::<i64>()
-            .ok()
-            .filter(|revision| *revision > 0)
-            .map(At::NotOlderThan)
-            .ok_or_else(|| Status::bad_request(format!("resourceVersion: {text:?} is not a revision"))),
-    }
+    At::parse(query.get("resourceVersion"))
 }
 
 /// `limit`; zero and negative numbers mean none.

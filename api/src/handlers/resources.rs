@@ -7,6 +7,7 @@ use horchestra_core::kind::{Key, Kind};
 use horchestra_core::registry::{self, KindSpec};
 use horchestra_core::status::Status;
 use horchestra_service::{Apply, Body, Contents, ListRequest, Part, Patch, PatchType, WriteOptions, Written};
+use horchestra_store::Entry;
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -139,8 +140,19 @@ pub fn written(
     code: StatusCode,
     written: &Written,
 ) -> Result<Answer, Status> {
-    let mut answer = respond::document(code, accepted.wire, render::one(view, form, &written.entry)?)?;
-    respond::warn(&mut answer, &written.warnings);
+    object(accepted, form, view, code, &written.entry, &written.warnings)
+}
+
+fn object(
+    accepted: Accepted,
+    form: Form,
+    view: View,
+    code: StatusCode,
+    entry: &Entry,
+    warnings: &[String],
+) -> Result<Answer, Status> {
+    let mut answer = respond::document(code, accepted.wire, render::one(view, form, entry)?)?;
+    respond::warn(&mut answer, warnings);
     Ok(answer)
 }
 
@@ -209,12 +221,19 @@ async fn patch(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<An
     written(accepted, form, view, code, &done)
 }
 
+/// Answers a Status when the object is gone, and the object while something holds it: that is how clients
+/// know whether there is anything left to wait for. Who may delete need not be allowed to read: nothing is
+/// opened for that.
 async fn delete(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<Answer, Status> {
-    let accepted = negotiate::accept(&call.headers, Offer::OBJECTS)?;
+    let (accepted, form) = form(call, Offer::OBJECTS)?;
     let body = call.body().await?;
     let options = options::delete(&call.headers, &call.query, &body)?;
     let key = key(kind, call.route.namespace(), call.route.name());
     let done = app.service().delete(&call.context, &key, &options).await?;
+    if !done.erased {
+        let form = form.unopened(kind);
+        return object(accepted, form, view, StatusCode::OK, &done.entry, &done.warnings);
+    }
     let details = json!({
         "name": key.name,
         "group": view.group(),

@@ -1,4 +1,4 @@
-//! Actions on one object: revisions, rollback, freeze and thaw, cordon, uncordon and admit.
+//! Actions on one object: revisions, rollback, freeze and thaw, finalize, cordon, uncordon and admit.
 
 use bytes::Bytes;
 use http::Method;
@@ -146,6 +146,32 @@ async fn operators_cordon_uncordon_and_admit() {
 }
 
 #[tokio::test]
+async fn masters_take_off_finalizers_that_nobody_comes_back_for() {
+    let stack = Stack::with_namespaces().await;
+    let client = stack.master();
+    let mut body = app("web");
+    body["metadata"]["finalizers"] = json!(["example.com/a", "example.com/b"]);
+    client.post(APPS, &body).await;
+    let web = format!("{APPS}/web");
+    let finalize = format!("{web}/finalize");
+    let live = client.post(&finalize, &json!({})).await;
+    assert_eq!((live.status, live.reason().as_str()), (409, "Conflict"), "{live:?}");
+    assert_eq!(client.delete(&web).await.status, 200);
+    let one = client.put(&finalize, &json!({"finalizers": ["example.com/b", "example.com/ghost"]})).await;
+    assert_eq!(one.status, 200, "{one:?}");
+    assert_eq!(one.json()["metadata"]["finalizers"], json!(["example.com/a"]));
+    assert!(one.headers_of("warning")[0].contains("example.com/ghost"), "{one:?}");
+    let list = client.get(&format!("{web}/revisions")).await.json();
+    assert_eq!((&list["items"][0]["verb"], &list["items"][0]["user"]), (&json!("finalize"), &json!("admin")));
+    let gone = client.send(Method::POST, &finalize, &[], Bytes::new()).await;
+    assert_eq!((gone.status, &gone.json()["kind"]), (200, &json!("Application")));
+    assert_eq!(client.get(&web).await.status, 404);
+    for (body, code) in [(json!({"finalizers": "x"}), 400), (json!({"finalisers": []}), 400)] {
+        assert_eq!(client.post(&finalize, &body).await.status, code, "{body}");
+    }
+}
+
+#[tokio::test]
 async fn each_door_wants_a_permission_of_its_own() {
     let stack = Stack::with_namespaces().await;
     stack.master().post(APPS, &app("web")).await;
@@ -157,6 +183,7 @@ async fn each_door_wants_a_permission_of_its_own() {
             (Method::PUT, format!("{APPS}/web/thaw"), "update resource \"applications/thaw\""),
             (Method::GET, format!("{APPS}/web/revisions"), "get resource \"applications/revisions\""),
             (Method::POST, format!("{APPS}/web/rollback"), "create resource \"applications/rollback\""),
+            (Method::POST, format!("{APPS}/web/finalize"), "create resource \"applications/finalize\""),
             (Method::POST, format!("{NODES}/node-1/uncordon"), "create resource \"nodes/uncordon\""),
             (Method::POST, format!("{NODES}/node-1/admit"), "create resource \"nodes/admit\""),
         ] {

@@ -116,3 +116,37 @@ async fn metadata_and_tables_need_no_keys() {
     assert_eq!(watch.next().await, Next::End);
     assert_eq!(client.delete(&path).await.status, 200, "deleting looks at nothing that is sealed");
 }
+
+#[tokio::test]
+async fn who_deletes_need_not_be_shown_what_is_inside() {
+    let stack = Stack::with_namespaces().await;
+    let client = stack.master();
+    let mut held = secret("db");
+    held["metadata"]["finalizers"] = json!(["example.com/a", "example.com/b"]);
+    client.post(SECRETS, &held).await;
+    let path = format!("{SECRETS}/db");
+    let finalize = format!("{path}/finalize");
+    let one = json!({"finalizers": ["example.com/a"]}).to_string();
+    let json_type = ("content-type", "application/json");
+    for (method, path, headers, body, kind) in [
+        (Method::DELETE, path.clone(), vec![], String::new(), "PartialObjectMetadata"),
+        (
+            Method::DELETE,
+            format!("{path}?includeObject=Object"),
+            vec![("accept", TABLE)],
+            String::new(),
+            "Table",
+        ),
+        (Method::POST, finalize.clone(), vec![json_type], one, "PartialObjectMetadata"),
+        (Method::POST, finalize, vec![], String::new(), "PartialObjectMetadata"),
+    ] {
+        let reply = client.send(method.clone(), &path, &headers, body).await;
+        assert_eq!((reply.status, &reply.json()["kind"]), (200, &json!(kind)), "{method} {path}");
+        let text = reply.text();
+        assert!(text.contains("\"name\":\"db\""), "{text}");
+        for hidden in [VALUE, "private", "sealed"] {
+            assert!(!text.contains(hidden), "{hidden} is in {text}");
+        }
+    }
+    assert_eq!(client.get(&path).await.status, 404);
+}

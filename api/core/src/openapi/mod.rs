@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::discovery::{groups, kinds_of};
+use crate::doors::Door;
 use crate::registry::{KindSpec, described};
 
 /// A document and the digest of its bytes, for entity tags.
@@ -91,6 +92,9 @@ fn v3(kinds: &[&KindSpec], version: &str) -> Value {
     let mut paths = Map::new();
     for spec in kinds {
         schemas.insert(schemas::name(spec), schemas::of_kind(spec, schemas::Form::V3));
+        if Door::Revisions.opens(spec.kind) {
+            schemas.insert(schemas::REVISION_LIST.to_owned(), schemas::of_revision_list());
+        }
         operations::add_v3(&mut paths, spec);
     }
     json!({
@@ -104,6 +108,7 @@ fn v3(kinds: &[&KindSpec], version: &str) -> Value {
 fn v2(kinds: impl Iterator<Item = &'static KindSpec>, version: &str) -> Value {
     let mut definitions = Map::new();
     let mut paths = Map::new();
+    definitions.insert(schemas::REVISION_LIST.to_owned(), schemas::of_revision_list());
     for spec in kinds {
         definitions.insert(schemas::name(spec), schemas::of_kind(spec, schemas::Form::V2));
         operations::add_v2(&mut paths, spec);

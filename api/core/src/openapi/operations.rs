@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::schemas;
-use crate::doors::{self, Door};
+use crate::doors::Door;
 use crate::registry::KindSpec;
 
 /// A parameter in the query of a request.
@@ -27,7 +27,9 @@ const fn number(name: &'static str, description: &'static str) -> Parameter {
 
 const DRY_RUN: Parameter =
     text("dryRun", "The request is judged in full, but nothing is stored. The only value is All.");
-const FIELD_MANAGER: Parameter = text(
+const FIELD_MANAGER: Parameter =
+    text("fieldManager", "Name of whoever makes the change, at most 128 printable characters.");
+const APPLYING_MANAGER: Parameter = text(
     "fieldManager",
     "Name of whoever makes the change, at most 128 printable characters. Required for an apply.",
 );
@@ -49,7 +51,7 @@ const CREATE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION];
 const WRITE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, EXACT];
 const PATCH: &[Parameter] = &[
     DRY_RUN,
-    FIELD_MANAGER,
+    APPLYING_MANAGER,
     FIELD_VALIDATION,
     flag("force", "An apply takes over fields that belong to other managers. Not for other patches."),
     EXACT,
@@ -132,13 +134,18 @@ impl Takes {
 }
 
 impl Answers {
-    fn schema(self, object: &Value) -> Option<Value> {
+    /// The schema, by reference; `place` is where the document keeps its schemas.
+    fn schema(self, place: &str, object: &Value) -> Option<Value> {
         match self {
             Answers::Something => None,
             Answers::Object => Some(object.clone()),
-            Answers::Revisions => Some(doors::revision_list_schema()),
+            Answers::Revisions => Some(reference(place, schemas::REVISION_LIST)),
         }
     }
+}
+
+fn reference(place: &str, name: &str) -> Value {
+    json!({"$ref": format!("{place}{name}")})
 }
 
 const BODY: &[&str] = &["application/json", "application/yaml"];
@@ -299,7 +306,8 @@ fn common(spec: &KindSpec, operation: &Operation) -> Value {
 
 /// Adds the paths of a kind to a version 3 document.
 pub(super) fn add_v3(paths: &mut Map<String, Value>, spec: &KindSpec) {
-    let object = json!({"$ref": format!("#/components/schemas/{}", schemas::name(spec))});
+    const PLACE: &str = "#/components/schemas/";
+    let object = reference(PLACE, &schemas::name(spec));
     for item in items(spec) {
         let mut path = Map::new();
         let parameters: Vec<Value> = item
@@ -332,7 +340,7 @@ pub(super) fn add_v3(paths: &mut Map<String, Value>, spec: &KindSpec) {
                 value["requestBody"] = json!({"required": operation.takes.required(), "content": content});
             }
             value["responses"] = responses(operation, |response| {
-                if let Some(schema) = operation.answers.schema(&object) {
+                if let Some(schema) = operation.answers.schema(PLACE, &object) {
                     response["content"] = json!({"application/json": {"schema": schema}});
                 }
             });
@@ -344,7 +352,8 @@ pub(super) fn add_v3(paths: &mut Map<String, Value>, spec: &KindSpec) {
 
 /// Adds the paths of a kind to a version 2 document.
 pub(super) fn add_v2(paths: &mut Map<String, Value>, spec: &KindSpec) {
-    let object = json!({"$ref": format!("#/definitions/{}", schemas::name(spec))});
+    const PLACE: &str = "#/definitions/";
+    let object = reference(PLACE, &schemas::name(spec));
     for item in items(spec) {
         let mut path = Map::new();
         let parameters: Vec<Value> = item
@@ -376,7 +385,7 @@ pub(super) fn add_v2(paths: &mut Map<String, Value>, spec: &KindSpec) {
             value["parameters"] = Value::Array(parameters);
             value["produces"] = json!(["application/json", "application/yaml"]);
             value["responses"] = responses(operation, |response| {
-                if let Some(schema) = operation.answers.schema(&object) {
+                if let Some(schema) = operation.answers.schema(PLACE, &object) {
                     response["schema"] = schema;
                 }
             });

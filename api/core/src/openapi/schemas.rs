@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::doors;
+use crate::kind::CORE_GROUP;
 use crate::registry::KindSpec;
 use crate::schema::{ListType, Schema, Shape, StringCheck};
 
@@ -22,6 +24,16 @@ pub(super) fn name(spec: &KindSpec) -> String {
 /// What `x-kubernetes-group-version-kind` says of a kind.
 pub(super) fn group_version_kind(spec: &KindSpec) -> Value {
     json!({"group": spec.group(), "version": spec.version(), "kind": spec.kind.name()})
+}
+
+/// The key of the schema of what [`doors::Door::Revisions`] answers, whatever the kind.
+pub(super) const REVISION_LIST: &str = "io.horchestra.v1.RevisionList";
+
+pub(super) fn of_revision_list() -> Value {
+    let mut schema = doors::revision_list_schema();
+    schema["x-kubernetes-group-version-kind"] =
+        json!([{"group": CORE_GROUP, "version": "v1", "kind": doors::REVISION_LIST}]);
+    schema
 }
 
 pub(super) fn of_kind(spec: &KindSpec, form: Form) -> Value {

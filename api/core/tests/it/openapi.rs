@@ -120,6 +120,38 @@ fn writes_declare_what_kubectl_looks_for() {
 }
 
 #[test]
+fn only_patches_speak_of_an_apply() {
+    for document in [every_v3(), v2()] {
+        for (path, method, operation) in operations(&document) {
+            let parameters = operation["parameters"].as_array().unwrap();
+            let manager = parameters.iter().find(|it| it["name"] == "fieldManager");
+            let text = manager.map_or("", |it| it["description"].as_str().unwrap());
+            assert_eq!(text.contains("Required for an apply"), method == "patch", "{path} {method}");
+        }
+    }
+}
+
+#[test]
+fn histories_refer_to_one_schema() {
+    for (document, place) in [(every_v3(), "#/components/schemas/"), (v2(), "#/definitions/")] {
+        let mut found = 0;
+        for (path, _, operation) in operations(&document).iter().filter(|it| it.0.ends_with("/revisions")) {
+            let answer = &operation["responses"]["200"];
+            let schema = answer.get("schema").unwrap_or(&answer["content"]["application/json"]["schema"]);
+            assert_eq!(schema["$ref"], format!("{place}io.horchestra.v1.RevisionList"), "{path}");
+            found += 1;
+        }
+        assert!(found > 5, "{found}");
+    }
+    for (path, document) in openapi().documents {
+        let text = String::from_utf8(document.bytes.to_vec()).unwrap();
+        let document: Value = serde_json::from_str(&text).unwrap();
+        let defined = document["components"]["schemas"]["io.horchestra.v1.RevisionList"].is_object();
+        assert_eq!(defined, text.contains("/revisions\""), "{path}");
+    }
+}
+
+#[test]
 fn both_shapes_of_events_are_described() {
     let openapi = openapi();
     for (path, name, members, base) in [

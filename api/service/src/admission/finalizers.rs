@@ -3,6 +3,7 @@
 use horchestra_core::kind::Kind;
 use horchestra_core::metadata::is_system_finalizer;
 use horchestra_core::object::Object;
+use horchestra_core::status::{Cause, Status};
 use serde_json::json;
 
 use super::{Attributes, Denial, Operation, Verdict};
@@ -10,7 +11,7 @@ use super::{Attributes, Denial, Operation, Verdict};
 /// Held by the node that an Application is placed on.
 pub(crate) const NODE_TEARDOWN: &str = "horchestra.io/node-teardown";
 /// Held by the children of an ApplicationSet.
-const CHILD_TEARDOWN: &str = "horchestra.io/child-teardown";
+pub(crate) const CHILD_TEARDOWN: &str = "horchestra.io/child-teardown";
 
 fn set(object: &mut Object, finalizers: Vec<String>) {
     if finalizers.is_empty() {
@@ -21,9 +22,14 @@ fn set(object: &mut Object, finalizers: Vec<String>) {
 }
 
 /// The system's finalizers stay as they are stored (none on a create), the others are the client's. The
-/// stored order is kept, so that a client which only repeats what it read changes nothing. Nobody sets a
-/// deletion mark by writing an object: a new one is refused, a stored one stays.
-pub(super) fn keep_system(attributes: &Attributes<'_>, object: &mut Object, verdict: &mut Verdict) {
+/// stored order is kept, so that a client which only repeats what it read changes nothing. What is being
+/// deleted gets no further ones: whoever deleted it has seen what it still waits for. Nobody sets a deletion
+/// mark by writing an object: a new one is refused, a stored one stays.
+pub(super) fn keep_system(
+    attributes: &Attributes<'_>,
+    object: &mut Object,
+    verdict: &mut Verdict,
+) -> Result<(), Denial> {
     let stored: Vec<String> = attributes
         .old
         .map(|old| old.finalizers().into_iter().map(str::to_owned).collect())
@@ -34,6 +40,7 @@ pub(super) fn keep_system(attributes: &Attributes<'_>, object: &mut Object, verd
         .filter(|finalizer| is_system_finalizer(finalizer) || asked.contains(finalizer))
         .cloned()
         .collect();
+    let mut late = Vec::new();
     for finalizer in &asked {
         if kept.contains(finalizer) {
             continue;
@@ -42,12 +49,17 @@ pub(super) fn keep_system(attributes: &Attributes<'_>, object: &mut Object, verd
             verdict.warn(format!(
                 "metadata.finalizers: \"{finalizer}\" belongs to the system and was not added"
             ));
+        } else if attributes.is_deleting() {
+            late.push(finalizer.as_str());
         } else {
             if !finalizer.contains('/') {
                 verdict.warn(format!("metadata.finalizers: \"{finalizer}\" should be a qualified name"));
             }
             kept.push(finalizer.clone());
         }
+    }
+    if !late.is_empty() {
+        return Err(Denial::Status(too_late(attributes, &late)));
     }
     // Holds that follow from the spec are derived right after this; leaving one out is no attempt on it.
     let dropped =
@@ -60,6 +72,17 @@ pub(super) fn keep_system(attributes: &Attributes<'_>, object: &mut Object, verd
         }
     }
     set(object, kept);
+    Ok(())
+}
+
+fn too_late(attributes: &Attributes<'_>, finalizers: &[&str]) -> Status {
+    let why = format!(
+        "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers \
+         {}",
+        finalizers.join(", ")
+    );
+    let cause = Cause::new("FieldValueForbidden", "metadata.finalizers", why);
+    Status::invalid(attributes.key.kind, &attributes.key.name, vec![cause])
 }
 
 /// A client that writes a deletion mark on a live object is told to delete it instead.

@@ -37,7 +37,7 @@ use horchestra_store::{Columns, Guard, Op, Snapshot};
 use serde_json::Value;
 use uuid::Uuid;
 
-pub(crate) use finalizers::{NODE_TEARDOWN, refuse_deletion_mark, set_hold as set_finalizer};
+pub(crate) use finalizers::{CHILD_TEARDOWN, NODE_TEARDOWN, refuse_deletion_mark, set_hold as set_finalizer};
 pub(crate) use nodes::{
     ADMITTED, SELF_REGISTERED, SELF_REGISTERED_MESSAGE, ensure_status as ensure_node_status, set_admitted,
 };
@@ -184,7 +184,7 @@ impl Plugin {
             }
             Plugin::RequestPolicy => requests::stamp(attributes, object, verdict),
             Plugin::ChildOwnership => ownership::carry_over(attributes, object),
-            Plugin::ClientFinalizers => finalizers::keep_system(attributes, object, verdict),
+            Plugin::ClientFinalizers => finalizers::keep_system(attributes, object, verdict)?,
             Plugin::DoorOwned => door_owned(attributes, object),
             Plugin::FinalizerHolds => finalizers::derive_holds(attributes, object),
             Plugin::PlacementStatus => placement_status(attributes, object),

@@ -13,6 +13,7 @@
 mod application;
 mod bind;
 mod event;
+mod finalize;
 mod node;
 mod node_status;
 pub(crate) mod people;

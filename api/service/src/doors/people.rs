@@ -1,4 +1,4 @@
-//! Doors for people: freeze, thaw, cordon, uncordon, admit, rollback.
+//! Doors for people: freeze, thaw, cordon, uncordon, admit, rollback, finalize.
 //!
 //! Each is permitted on its own, so that somebody may stop a workload's changes without being able to change
 //! it. What they share: the object must be the one that the caller means (its uid, and its version by the rule
@@ -69,6 +69,7 @@ impl Service {
         }
         match door {
             Door::Rollback => self.roll_back(context, key, order, options).await,
+            Door::Finalize => self.finalize(context, key, order, options).await,
             Door::Cordon | Door::Uncordon => {
                 self.set_unschedulable_node(context, key, door, order, options).await
             }

@@ -32,7 +32,9 @@ pub(crate) mod rollback;
 pub(crate) mod tracking;
 mod update;
 
-pub(crate) use update::{Replacement, check_revision, clear_object, parse_named, stored_object};
+pub(crate) use update::{
+    Replacement, check_revision, clear_object, parse_named, protect_erased_namespace, stored_object,
+};
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

@@ -241,7 +241,7 @@ pub(crate) fn check_revision(old: &Entry, named: Revision, exact: bool) -> Resul
 }
 
 /// Whatever way a Namespace is erased, it is empty at that moment.
-pub(super) fn protect_erased_namespace(key: &Key, verdict: &mut Verdict) {
+pub(crate) fn protect_erased_namespace(key: &Key, verdict: &mut Verdict) {
     if key.kind == Kind::Namespace {
         verdict.demands.push(Demand {
             guard: Guard::NamespaceEmpty(key.name.clone()),

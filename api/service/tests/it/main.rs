@@ -9,6 +9,7 @@ mod delete;
 mod doors;
 mod events;
 mod examples;
+mod finalize;
 mod freeze;
 mod history;
 mod list;

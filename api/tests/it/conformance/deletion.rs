@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{APPS, NODES, Rows, TEAM_APPS, app, labelled, names, send, stack};
+use super::{APPS, NODES, Rows, TABLE, TEAM_APPS, app, labelled, names, send, stack};
 use crate::client::Client;
 
 async fn held(client: &Client, name: &str) -> Value {
@@ -104,8 +104,12 @@ async fn in_two_steps() {
     let mut rows = Rows::default();
     let web = format!("{APPS}/web");
     let before = held(&client, "web").await;
-    rows.same("a held object", client.delete(&web).await.status, 200);
+    let answer = client.delete(&web).await;
+    rows.same("a held object", answer.status, 200);
     let marked = client.get(&web).await.json();
+    rows.same("is the answer as it is now", &answer.json(), &marked);
+    let table = client.send(Method::DELETE, &web, &[("accept", TABLE)], "").await;
+    rows.same("in the form that was asked for", &table.json()["kind"], &json!("Table"));
     rows.holds("is marked", marked["metadata"]["deletionTimestamp"].is_string(), &marked["metadata"]);
     rows.same("with its grace", &marked["metadata"]["deletionGracePeriodSeconds"], &json!(30));
     rows.same("in the same generation", &marked["metadata"]["generation"], &before["metadata"]["generation"]);
@@ -125,6 +129,30 @@ async fn in_two_steps() {
         unmark["metadata"]["deletionTimestamp"].is_string(),
         &unmark["metadata"],
     );
+    for (row, body, content) in [
+        (
+            "no finalizer is added to it",
+            json!({"metadata": {"finalizers": ["example.com/hold", "example.com/late"]}}).to_string(),
+            "application/merge-patch+json",
+        ),
+        (
+            "not in place of another",
+            json!([{"op": "replace", "path": "/metadata/finalizers/0", "value": "example.com/late"}])
+                .to_string(),
+            "application/json-patch+json",
+        ),
+    ] {
+        let reply = client.send(Method::PATCH, &web, &[("content-type", content)], body).await;
+        rows.code(row, &reply, 422, "Invalid");
+        let cause = &reply.json()["details"]["causes"][0];
+        rows.same(
+            "and the cause says where",
+            (&cause["reason"], &cause["field"]),
+            (&json!("FieldValueForbidden"), &json!("metadata.finalizers")),
+        );
+    }
+    let labelled = client.merge(&web, &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    rows.same("other changes are taken", labelled.status, 200);
     rows.code("the name is still taken", &client.post(APPS, &app("web")).await, 409, "AlreadyExists");
     let last = client.merge(&web, &json!({"metadata": {"finalizers": null}})).await;
     rows.same("who takes the last hold away", last.status, 200);

@@ -128,6 +128,7 @@ async fn operations_and_their_parameters() {
             (format!("{base}/{{name}}/rollback"), "post"),
             (format!("{base}/{{name}}/revisions"), "get"),
             ("/apis/horchestra.io/v1/nodes/{name}/cordon".to_owned(), "post"),
+            ("/apis/horchestra.io/v1/namespaces/{name}/finalize".to_owned(), "post"),
             (format!("{base}/{{name}}/status"), "patch"),
         ] {
             rows.holds(

@@ -75,6 +75,9 @@ async fn lists_and_reads_at_a_revision() {
         ("not older", format!("?resourceVersion={now}"), 200),
         ("to come", format!("?resourceVersion={future}"), 504),
         ("no number", "?resourceVersion=x".to_owned(), 400),
+        ("a sign", "?resourceVersion=-1".to_owned(), 400),
+        ("another sign", "?resourceVersion=%2B1".to_owned(), 400),
+        ("beyond 64 bits", "?resourceVersion=99999999999999999999".to_owned(), 400),
     ] {
         rows.same(&format!("one object, {row}"), client.get(&format!("{item}{query}")).await.status, code);
     }
