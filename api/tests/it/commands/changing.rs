@@ -1,10 +1,10 @@
 //! `edit`, `label`, `annotate` and `patch`.
 
-use super::{Row, row};
+use super::{Look, Row, row};
 
-const IMAGE: &str = "get app web -o jsonpath={.spec.image}";
-const LABELS: &str = "get app web -o jsonpath={.metadata.labels}";
-const NOTE: &str = "get app web -o jsonpath={.metadata.annotations.note}";
+const IMAGE: Look = Look::Of("web", &["/spec/image"]);
+const LABELS: Look = Look::Of("web", &["/metadata/labels"]);
+const NOTE: Look = Look::Of("web", &["/metadata/annotations/note"]);
 
 pub fn rows() -> Vec<Row> {
     let mut rows = edit();
@@ -40,7 +40,7 @@ fn edit() -> Vec<Row> {
             .with_status(r#"{"phase":"Running"}"#)
             .editor("sed -i 's/phase: Running/phase: Failed/'")
             .prints("edited")
-            .then("get app web -o jsonpath={.status.phase}", "Failed"),
+            .then(Look::Of("web", &["/status/phase"]), "Failed"),
         row("edit what is missing", "edit app ghost").fails("NotFound"),
     ]
 }
@@ -125,7 +125,7 @@ fn patch() -> Vec<Row> {
         row("operations on what is missing", r#"patch app web --type=json -p '[{"op":"remove","path":"/spec/nosuch"}]'"#).fails(""),
         row("a strategic patch", r#"patch app web -p '{"spec":{"image":"x"}}'"#).fails("application/merge-patch+json").then(IMAGE, "nginx:1"),
         row("patch the status", r#"patch app web --subresource=status --type=merge -p '{"status":{"phase":"Running"},"spec":{"image":"no"}}'"#)
-            .prints("patched").then("get app web -o jsonpath={.status.phase}{.spec.image}", "Runningnginx:1"),
+            .prints("patched").then(Look::Of("web", &["/status/phase", "/spec/image"]), "Runningnginx:1"),
         row("patch what is missing", "patch app ghost --type=merge -p {}").fails("NotFound"),
     ]
 }

@@ -1,10 +1,10 @@
 //! `create`, `apply`, `diff` and `replace`.
 
-use super::{Row, row};
+use super::{Look, Row, row};
 
-const LIST: &str = "get app -o jsonpath={.items[*].metadata.name}";
-const IMAGE: &str = "get app api -o jsonpath={.spec.image}";
-const NO_API: (&str, &str) = ("get app api --ignore-not-found -o name", "");
+const LIST: Look = Look::All("/metadata/name");
+const IMAGE: Look = Look::Of("api", &["/spec/image"]);
+const NO_API: (Look, &str) = (Look::Of("api", &["/metadata/name"]), "");
 
 pub fn rows() -> Vec<Row> {
     let mut rows = create();
@@ -21,7 +21,7 @@ fn create() -> Vec<Row> {
         row("create from yaml", "create -f {f}/api.yaml")
             .exactly("application.horchestra.io/api created\n")
             // YAML 1.1, as kubectl reads it.
-            .then("get app api -o jsonpath={.spec.args[1]}{.spec.env[0].value}", "0400yes"),
+            .then(Look::Of("api", &["/spec/args/1", "/spec/env/0/value"]), "0400yes"),
         row("create from json", "create -f {f}/api.json").exactly("application.horchestra.io/api created\n"),
         row("create what is there", "create -f {f}/web.yaml").fails("AlreadyExists").complains("\"web\" already exists"),
         row("create from a pipe", "create -f -")
@@ -42,7 +42,7 @@ fn create() -> Vec<Row> {
             .prints("image: nginx:1").then(NO_API.0, NO_API.1),
         row("a trial of what is there", "create -f {f}/web.yaml --dry-run=server").fails("AlreadyExists"),
         row("create and keep what was sent", "create -f {f}/api.yaml --save-config")
-            .then("apply view-last-applied app/api -o json --request-timeout=9s", LAST_APPLIED),
+            .then(Look::Printed("apply view-last-applied app/api -o json --request-timeout=9s"), LAST_APPLIED),
         row("create and show the name", "create -f {f}/api.yaml -o name").exactly("application.horchestra.io/api\n"),
         row("create in a namespace that is missing", "create -f {f}/api.yaml -n nowhere")
             .fails("namespaces \"nowhere\" not found"),
@@ -92,9 +92,9 @@ fn validation() -> Vec<Row> {
         row("an unknown member, strictly", "create -f {f}/extra.yaml --validate=strict").fails("spec.imgae"),
         row("an unknown member, with a warning", "create -f {f}/extra.yaml --validate=warn")
             .complains("unknown field \"spec.imgae\"")
-            .then("get app api -o jsonpath={.spec.imgae}{.spec.image}", "nginx:1"),
+            .then(Look::Of("api", &["/spec/imgae", "/spec/image"]), "nginx:1"),
         row("an unknown member, ignored", "create -f {f}/extra.yaml --validate=ignore")
-            .then("get app api -o jsonpath={.spec.imgae}{.spec.image}", "nginx:1"),
+            .then(Look::Of("api", &["/spec/imgae", "/spec/image"]), "nginx:1"),
         row("an unknown member, not validated", "create -f {f}/extra.yaml --validate=false")
             .then(IMAGE, "nginx:1"),
         row("an unknown member in apply", "apply -f {f}/extra.yaml")
@@ -102,45 +102,77 @@ fn validation() -> Vec<Row> {
             .then(NO_API.0, NO_API.1),
         row("a value out of range", "apply -f {f}/invalid.yaml")
             .fails("spec.ports[0]")
-            .then("get app web -o jsonpath={.spec.ports}", ""),
+            .then(Look::Of("web", &["/spec/ports"]), ""),
     ]
 }
 
 fn apply() -> Vec<Row> {
     vec![
-        row("apply what is new", "apply -f {f}/api.yaml").exactly("application.horchestra.io/api created\n").then(IMAGE, "nginx:1"),
-        row("apply the same", "apply -f {f}/api.yaml").after("apply -f {f}/api.yaml")
+        row("apply what is new", "apply -f {f}/api.yaml")
+            .exactly("application.horchestra.io/api created\n")
+            .then(IMAGE, "nginx:1"),
+        row("apply the same", "apply -f {f}/api.yaml")
+            .after("apply -f {f}/api.yaml")
             .exactly("application.horchestra.io/api unchanged\n"),
-        row("apply a change", "apply -f {f}/api2.yaml").after("apply -f {f}/api.yaml")
+        row("apply a change", "apply -f {f}/api2.yaml")
+            .after("apply -f {f}/api.yaml")
             .exactly("application.horchestra.io/api configured\n")
-            .then("get app api -o jsonpath={.spec.image}{.spec.env[0].value}{.spec.args}{.metadata.labels.tier}", "nginx:2no"),
+            .then(
+                Look::Of("api", &["/spec/image", "/spec/env/0/value", "/spec/args", "/metadata/labels/tier"]),
+                "nginx:2no",
+            ),
         row("apply leaves what others wrote", "apply -f {f}/api2.yaml")
-            .after("apply -f {f}/api.yaml").after("label app api other=yes")
-            .then("get app api -o jsonpath={.metadata.labels.other}{.spec.image}", "yesnginx:2"),
-        row("apply to what was created", "apply -f {f}/web2.yaml").complains("last-applied-configuration")
-            .then("get app web -o jsonpath={.spec.image}", "nginx:2"),
-        row("apply two documents", "apply -f {f}/two.yaml").in_an_empty_namespace().prints("/a created").prints("/b created"),
-        row("apply a list twice", "apply -f {f}/list.yaml").after("apply -f {f}/list.yaml")
-            .prints("/a unchanged").prints("/b unchanged"),
+            .after("apply -f {f}/api.yaml")
+            .after("label app api other=yes")
+            .then(Look::Of("api", &["/metadata/labels/other", "/spec/image"]), "yesnginx:2"),
+        row("apply to what was created", "apply -f {f}/web2.yaml")
+            .complains("last-applied-configuration")
+            .then(Look::Of("web", &["/spec/image"]), "nginx:2"),
+        row("apply two documents", "apply -f {f}/two.yaml")
+            .in_an_empty_namespace()
+            .prints("/a created")
+            .prints("/b created"),
+        row("apply a list twice", "apply -f {f}/list.yaml")
+            .after("apply -f {f}/list.yaml")
+            .prints("/a unchanged")
+            .prints("/b unchanged"),
         row("apply a tree", "apply -R -f {f}/dir").in_an_empty_namespace().then(LIST, "a b"),
-        row("apply a kustomization", "apply -k {f}/kustom").in_an_empty_namespace()
-            .then("get app my-app -o jsonpath={.metadata.labels.by}", "kustomize"),
-        row("apply a kustomization twice", "apply -k {f}/kustom").after("apply -k {f}/kustom").prints("unchanged"),
-        row("apply nulls twice", "apply -f {f}/nulls.yaml").after("apply -f {f}/nulls.yaml").prints("unchanged"),
-        row("apply on trial", "apply -f {f}/web2.yaml --dry-run=server").prints("configured (server dry run)")
-            .then("get app web -o jsonpath={.spec.image}", "nginx:1"),
-        row("apply on trial what is new", "apply -f {f}/api.yaml --dry-run=server").prints("created (server dry run)")
+        row("apply a kustomization", "apply -k {f}/kustom")
+            .in_an_empty_namespace()
+            .then(Look::Of("my-app", &["/metadata/labels/by"]), "kustomize"),
+        row("apply a kustomization twice", "apply -k {f}/kustom")
+            .after("apply -k {f}/kustom")
+            .prints("unchanged"),
+        row("apply nulls twice", "apply -f {f}/nulls.yaml")
+            .after("apply -f {f}/nulls.yaml")
+            .prints("unchanged"),
+        row("apply on trial", "apply -f {f}/web2.yaml --dry-run=server")
+            .prints("configured (server dry run)")
+            .then(Look::Of("web", &["/spec/image"]), "nginx:1"),
+        row("apply on trial what is new", "apply -f {f}/api.yaml --dry-run=server")
+            .prints("created (server dry run)")
             .then(NO_API.0, NO_API.1),
-        row("apply and prune", "apply -f {f}/keep.yaml --prune -l set=mine --prune-allowlist=horchestra.io/v1/Application")
-            .after("apply -f {f}/keep.yaml").after("apply -f {f}/drop.yaml")
-            .prints("application.horchestra.io/keep unchanged").prints("application.horchestra.io/drop pruned")
-            .then(LIST, "keep web"),
-        row("apply without a name", "apply -f {f}/generated.yaml").fails("cannot use generate name with apply"),
-        row("see what was applied", "apply view-last-applied app/api").after("apply -f {f}/api.yaml").prints("image: nginx:1"),
-        row("set what was applied", "apply set-last-applied -f {f}/web.yaml --create-annotation").prints("configured")
-            .then("apply view-last-applied app/web -o json", SET_LAST_APPLIED),
-        row("edit what was applied", "apply edit-last-applied app/api").after("apply -f {f}/api.yaml")
-            .editor("sed -i s/nginx:1/nginx:8/").prints("edited"),
+        row(
+            "apply and prune",
+            "apply -f {f}/keep.yaml --prune -l set=mine --prune-allowlist=horchestra.io/v1/Application",
+        )
+        .after("apply -f {f}/keep.yaml")
+        .after("apply -f {f}/drop.yaml")
+        .prints("application.horchestra.io/keep unchanged")
+        .prints("application.horchestra.io/drop pruned")
+        .then(LIST, "keep web"),
+        row("apply without a name", "apply -f {f}/generated.yaml")
+            .fails("cannot use generate name with apply"),
+        row("see what was applied", "apply view-last-applied app/api")
+            .after("apply -f {f}/api.yaml")
+            .prints("image: nginx:1"),
+        row("set what was applied", "apply set-last-applied -f {f}/web.yaml --create-annotation")
+            .prints("configured")
+            .then(Look::Printed("apply view-last-applied app/web -o json"), SET_LAST_APPLIED),
+        row("edit what was applied", "apply edit-last-applied app/api")
+            .after("apply -f {f}/api.yaml")
+            .editor("sed -i s/nginx:1/nginx:8/")
+            .prints("edited"),
     ]
 }
 
@@ -177,10 +209,10 @@ fn server_side() -> Vec<Row> {
             .then(IMAGE, "nginx:2"),
         row("apply at the server without a field", "apply --server-side -f {f}/api2.yaml")
             .after("apply --server-side -f {f}/api.yaml")
-            .then("get app api -o jsonpath={.spec.image}{.spec.args}{.metadata.labels.tier}", "nginx:2"),
+            .then(Look::Of("api", &["/spec/image", "/spec/args", "/metadata/labels/tier"]), "nginx:2"),
         row("from the client to the server", "apply --server-side -f {f}/api2.yaml")
             .after("apply -f {f}/api.yaml")
-            .then("get app api -o jsonpath={.spec.image}{.spec.args}", "nginx:2"),
+            .then(Look::Of("api", &["/spec/image", "/spec/args"]), "nginx:2"),
         row("apply at the server on trial", "apply --server-side --dry-run=server -f {f}/api.yaml")
             .prints("serverside-applied (server dry run)")
             .then(NO_API.0, NO_API.1),
@@ -198,7 +230,7 @@ fn server_side() -> Vec<Row> {
                 "namespace":"{ns}","name":"web"},"firstTimestamp":"2024-01-01T00:00:00Z",
                 "lastTimestamp":"2024-01-01T00:00:00Z","count":1,"source":{"component":"test"}}"#,
             )
-            .then("get events -o jsonpath={.items[*].reason}", "Tested"),
+            .then(Look::Printed("get events -o jsonpath={.items[*].reason}"), "Tested"),
     ]
 }
 
@@ -210,7 +242,7 @@ fn diff() -> Vec<Row> {
             .code(1)
             .prints("-  image: nginx:1\n")
             .prints("+  image: nginx:2\n")
-            .then("get app web -o jsonpath={.spec.image}", "nginx:1"),
+            .then(Look::Of("web", &["/spec/image"]), "nginx:1"),
         row("diff of what is new", "diff -f {f}/api.yaml")
             .code(1)
             .prints("+kind: Application\n")
@@ -222,21 +254,21 @@ fn diff() -> Vec<Row> {
 fn replace() -> Vec<Row> {
     vec![
         row("replace", "replace -f {f}/web2.yaml").exactly("application.horchestra.io/web replaced\n")
-            .then("get app web -o jsonpath={.spec.image}", "nginx:2"),
+            .then(Look::Of("web", &["/spec/image"]), "nginx:2"),
         row("replace what is missing", "replace -f {f}/api.yaml").fails("NotFound"),
         row("replace an old version", "replace -f -").stdin(
             r#"{"apiVersion":"horchestra.io/v1","kind":"Application","metadata":{"name":"web","resourceVersion":"1"},"spec":{"image":"p:1"}}"#)
-            .fails("Conflict").then("get app web -o jsonpath={.spec.image}", "nginx:1"),
+            .fails("Conflict").then(Look::Of("web", &["/spec/image"]), "nginx:1"),
         row("replace by force", "replace --force -f {f}/web2.yaml").prints("deleted").prints("replaced")
-            .then("get app web -o jsonpath={.spec.image}", "nginx:2"),
+            .then(Look::Of("web", &["/spec/image"]), "nginx:2"),
         row("replace by force what is missing", "replace --force -f {f}/api.yaml").prints("application.horchestra.io/api replaced"),
         row("replace on trial", "replace -f {f}/web2.yaml --dry-run=server").prints("replaced (server dry run)")
-            .then("get app web -o jsonpath={.spec.image}", "nginx:1"),
+            .then(Look::Of("web", &["/spec/image"]), "nginx:1"),
         row("replace with an unknown member", "replace -f -").stdin(
             r#"{"apiVersion":"horchestra.io/v1","kind":"Application","metadata":{"name":"web"},"spec":{"image":"p:1","imgae":"x"}}"#)
             .fails("spec.imgae"),
         row("replace raw", "replace --raw /apis/horchestra.io/v1/namespaces/{ns}/applications/web -f -").stdin(
             r#"{"apiVersion":"horchestra.io/v1","kind":"Application","metadata":{"name":"web"},"spec":{"image":"p:1"}}"#)
-            .then("get app web -o jsonpath={.spec.image}", "p:1"),
+            .then(Look::Of("web", &["/spec/image"]), "p:1"),
     ]
 }

@@ -1,9 +1,9 @@
 //! `delete`.
 
-use super::{Row, row};
+use super::{Look, Row, row};
 
-const GONE: (&str, &str) = ("get app web --ignore-not-found -o name", "");
-const THERE: (&str, &str) = ("get app web --ignore-not-found -o name", "application.horchestra.io/web\n");
+const GONE: (Look, &str) = (Look::Of("web", &["/metadata/name"]), "");
+const THERE: (Look, &str) = (Look::Of("web", &["/metadata/name"]), "web");
 const DELETED: &str = "application.horchestra.io \"web\" deleted";
 
 pub fn rows() -> Vec<Row> {
@@ -36,7 +36,7 @@ pub fn rows() -> Vec<Row> {
             .after("create -f {f}/two.yaml")
             .prints("\"a\" deleted")
             .prints("\"b\" deleted")
-            .then("get app -o name", "application.horchestra.io/web\n"),
+            .then(Look::All("/metadata/name"), "web"),
         row("raw", "delete --raw /apis/horchestra.io/v1/namespaces/{ns}/applications/web")
             .prints("Success")
             .then(GONE.0, GONE.1),
@@ -61,7 +61,7 @@ pub fn rows() -> Vec<Row> {
             .after("create -f {f}/held.yaml")
             .fails("timed out waiting")
             .prints("\"held\" deleted")
-            .then("get app held -o jsonpath={.metadata.finalizers[0]}", "example.com/hold"),
+            .then(Look::Of("held", &["/metadata/finalizers/0"]), "example.com/hold"),
         row("what is held, without waiting", "delete app held --wait=false")
             .after("create -f {f}/held.yaml")
             .prints("\"held\" deleted"),
@@ -69,7 +69,7 @@ pub fn rows() -> Vec<Row> {
             .after("create -f {f}/held.yaml")
             .after("delete app held --wait=false")
             .prints("patched")
-            .then("get app held --ignore-not-found", ""),
+            .then(Look::Of("held", &["/metadata/name"]), ""),
         row("a namespace that holds something", "delete ns {ns}")
             .fails("Forbidden")
             .complains("it still holds application web")
@@ -77,6 +77,6 @@ pub fn rows() -> Vec<Row> {
         row("an empty namespace", "delete ns {ns}")
             .in_an_empty_namespace()
             .prints("deleted")
-            .then("get ns {ns} --ignore-not-found", ""),
+            .then(Look::Printed("get ns {ns} --ignore-not-found"), ""),
     ]
 }

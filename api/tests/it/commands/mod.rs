@@ -2,7 +2,11 @@
 //!
 //! A row is a command and what has to come of it: exit code, what is printed, what is there afterwards. Rows
 //! that only read share the namespace `shop`; every other row has a namespace of its own with the Application
-//! `web` in it, so rows neither meet nor need an order.
+//! `web` in it, so rows neither meet nor need an order. A row whose command would go on for ever says what it
+//! shows while things change, and is ended then.
+//!
+//! Starting kubectl is what this costs, some 2,000 times. So what is there afterwards is asked of the API
+//! directly: that kubectl reads well is for the rows about reading.
 //!
 //! Manifests are the files of [`files`]; `{f}` in a command is their folder, `{ns}` the row's namespace.
 
@@ -13,18 +17,19 @@ mod files;
 mod reading;
 mod refused;
 mod waiting;
+mod watching;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use horchestra_auth::pki::Process;
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::client::{Client, DEADLINE};
 use crate::kubectl::{Kubectl, versions};
 use crate::logs::{Gateway, claim, data};
 use crate::stack::{Setup, Stack};
@@ -40,6 +45,31 @@ enum Ends {
     Well,
     Badly,
     With(i32),
+}
+
+/// What is looked at afterwards.
+#[derive(Clone, Copy, Debug)]
+pub enum Look {
+    /// Members of an Application by their JSON pointers, one behind the other: a text as it is, anything else
+    /// as JSON, what is missing as nothing.
+    Of(&'static str, &'static [&'static str]),
+    /// One member of all Applications, with blanks between.
+    All(&'static str),
+    /// What a command prints.
+    Printed(&'static str),
+}
+
+/// Something that happens while the command runs.
+#[derive(Clone, Copy, Debug)]
+enum Meanwhile {
+    /// This is printed.
+    Prints(&'static str),
+    /// A merge patch of `web`, again and again until this is printed; `{n}` in it counts.
+    Patch(&'static str, &'static str),
+    /// `web` is deleted.
+    Delete,
+    /// An Event about `web`, with this reason.
+    Event(&'static str),
 }
 
 /// One row of the table.
@@ -58,7 +88,8 @@ pub struct Row {
     prints: Vec<&'static str>,
     hides: Vec<&'static str>,
     complains: Vec<&'static str>,
-    then: Vec<(&'static str, &'static str)>,
+    meanwhile: Vec<Meanwhile>,
+    then: Vec<(Look, &'static str)>,
     /// First minor version that has what the row needs.
     from: u32,
 }
@@ -79,6 +110,7 @@ pub fn row(name: &'static str, command: &'static str) -> Row {
         prints: Vec::new(),
         hides: Vec::new(),
         complains: Vec::new(),
+        meanwhile: Vec::new(),
         then: Vec::new(),
         from: 0,
     }
@@ -154,9 +186,33 @@ impl Row {
         self
     }
 
-    /// A command that prints exactly this afterwards.
-    pub fn then(mut self, command: &'static str, text: &'static str) -> Row {
-        self.then.push((command, text));
+    /// The command goes on; it prints this, and is ended when it has done all that is wanted of it.
+    pub fn shows(mut self, text: &'static str) -> Row {
+        self.meanwhile.push(Meanwhile::Prints(text));
+        self
+    }
+
+    /// The command goes on; when `web` is patched so, it prints this.
+    pub fn shows_change(mut self, patch: &'static str, text: &'static str) -> Row {
+        self.meanwhile.push(Meanwhile::Patch(patch, text));
+        self
+    }
+
+    /// The command goes on; when `web` is deleted, it prints this.
+    pub fn shows_deletion(mut self, text: &'static str) -> Row {
+        self.meanwhile.extend([Meanwhile::Delete, Meanwhile::Prints(text)]);
+        self
+    }
+
+    /// The command goes on; when there is an Event about `web` for this reason, it prints that.
+    pub fn shows_event(mut self, reason: &'static str) -> Row {
+        self.meanwhile.extend([Meanwhile::Event(reason), Meanwhile::Prints(reason)]);
+        self
+    }
+
+    /// What is there afterwards.
+    pub fn then(mut self, look: Look, text: &'static str) -> Row {
+        self.then.push((look, text));
         self
     }
 
@@ -200,16 +256,23 @@ impl World {
         Kubectl { program: program.to_owned(), kubeconfig: self.kubeconfig.clone(), home }
     }
 
-    async fn output(&self, kubectl: &Kubectl, row: &Row, namespace: &str, line: &str, stdin: &str) -> Output {
-        let fill = |text: &str| {
-            text.replace("{f}", &self.folder.join("files").display().to_string()).replace("{ns}", namespace)
-        };
+    fn filled(&self, namespace: &str, text: &str) -> String {
+        text.replace("{f}", &self.folder.join("files").display().to_string()).replace("{ns}", namespace)
+    }
+
+    fn command(&self, kubectl: &Kubectl, row: &Row, namespace: &str, line: &str) -> Command {
         let mut args = vec![format!("--namespace={namespace}")];
-        args.extend(words(line).iter().map(|word| fill(word)));
+        args.extend(words(line).iter().map(|word| self.filled(namespace, word)));
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let mut command = kubectl.command(&args);
-        command.env("KUBE_EDITOR", row.editor).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let stdin = fill(stdin);
+        command.env("KUBE_EDITOR", row.editor);
+        command
+    }
+
+    async fn output(&self, kubectl: &Kubectl, row: &Row, namespace: &str, line: &str, stdin: &str) -> Output {
+        let mut command = self.command(kubectl, row, namespace, line);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let stdin = self.filled(namespace, stdin);
         let run = tokio::task::spawn_blocking(move || run(command, &stdin));
         tokio::time::timeout(Duration::from_secs(60), run).await.expect("kubectl ends").unwrap()
     }
@@ -227,6 +290,9 @@ impl World {
             if !output.status.success() {
                 return Err(format!("before: {line}: {}", said(&output)));
             }
+        }
+        if !row.meanwhile.is_empty() {
+            return self.run_meanwhile(&kubectl, row, &namespace).await;
         }
         let output = self.output(&kubectl, row, &namespace, row.command, row.stdin).await;
         let wrong = |what: String| Err(format!("{what}\n{}", said(&output)));
@@ -253,18 +319,109 @@ impl World {
         if let Some(text) = row.complains.iter().find(|text| !complained.contains(**text)) {
             return wrong(format!("does not complain of {text:?}"));
         }
-        for (line, expected) in &row.then {
-            let output = self.output(&kubectl, row, &namespace, line, "").await;
-            let found = String::from_utf8_lossy(&output.stdout).into_owned();
-            let expected = expected.replace("{ns}", &namespace);
+        self.look(&kubectl, row, &namespace).await
+    }
+
+    /// Judges what is there afterwards.
+    async fn look(&self, kubectl: &Kubectl, row: &Row, namespace: &str) -> Result<(), String> {
+        let applications = format!("/apis/horchestra.io/v1/namespaces/{namespace}/applications");
+        for (look, expected) in &row.then {
+            let found = match look {
+                Look::Of(name, members) => {
+                    let reply = self.client.get(&format!("{applications}/{name}")).await;
+                    match reply.status {
+                        404 => String::new(),
+                        _ => {
+                            let object = reply.json_of(200)?;
+                            members.iter().map(|member| plain(object.pointer(member))).collect()
+                        }
+                    }
+                }
+                Look::All(member) => {
+                    let list = self.client.get(&applications).await.json_of(200)?;
+                    let items = list["items"].as_array().into_iter().flatten();
+                    items.map(|item| plain(item.pointer(member))).collect::<Vec<_>>().join(" ")
+                }
+                Look::Printed(line) => {
+                    let output = self.output(kubectl, row, namespace, line, "").await;
+                    String::from_utf8_lossy(&output.stdout).into_owned()
+                }
+            };
+            let expected = expected.replace("{ns}", namespace);
             if found != expected {
-                return Err(format!(
-                    "afterwards {line} prints {found:?}, not {expected:?}: {}",
-                    said(&output)
-                ));
+                return Err(format!("afterwards {look:?} is {found:?}, not {expected:?}"));
             }
         }
         Ok(())
+    }
+
+    /// Runs a command that goes on, and lets things happen meanwhile.
+    async fn run_meanwhile(&self, kubectl: &Kubectl, row: &Row, namespace: &str) -> Result<(), String> {
+        let printed = self.folder.join(format!("printed-{namespace}"));
+        let complained = self.folder.join(format!("complained-{namespace}"));
+        let mut command = self.command(kubectl, row, namespace, row.command);
+        command.stdout(std::fs::File::create(&printed).unwrap());
+        command.stderr(std::fs::File::create(&complained).unwrap());
+        command.stdin(Stdio::null());
+        let mut child = tokio::process::Command::from(command).kill_on_drop(true).spawn().unwrap();
+        let happened = self.meanwhile(row, namespace, &printed).await;
+        let ended = child.try_wait().unwrap();
+        child.kill().await.unwrap();
+        let text = |file: &Path| std::fs::read_to_string(file).unwrap_or_default();
+        happened.map_err(|what| {
+            format!("{what}; ended: {ended:?}\nstdout: {}\nstderr: {}", text(&printed), text(&complained))
+        })?;
+        if let Some(shown) = row.hides.iter().find(|shown| text(&printed).contains(**shown)) {
+            return Err(format!("prints {shown:?}\nstdout: {}", text(&printed)));
+        }
+        self.look(kubectl, row, namespace).await
+    }
+
+    async fn meanwhile(&self, row: &Row, namespace: &str, printed: &Path) -> Result<(), String> {
+        let web = format!("/apis/horchestra.io/v1/namespaces/{namespace}/applications/web");
+        for step in &row.meanwhile {
+            let (patch, text) = match step {
+                Meanwhile::Prints(text) => ("", *text),
+                Meanwhile::Patch(patch, text) => (*patch, *text),
+                Meanwhile::Delete => {
+                    self.client.delete(&web).await.json_of(200)?;
+                    continue;
+                }
+                Meanwhile::Event(reason) => {
+                    self.tell(namespace, reason, "Normal").await;
+                    continue;
+                }
+            };
+            let started = Instant::now();
+            for count in 0.. {
+                if std::fs::read_to_string(printed).is_ok_and(|all| all.contains(text)) {
+                    break;
+                }
+                if started.elapsed() > DEADLINE {
+                    return Err(format!("does not print {text:?}"));
+                }
+                if !patch.is_empty() {
+                    let patch = serde_json::from_str(&patch.replace("{n}", &count.to_string())).unwrap();
+                    self.client.merge(&web, &patch).await.json_of(200)?;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// An Event about the Application `web`.
+    async fn tell(&self, namespace: &str, reason: &str, kind: &str) {
+        let event = json!({
+            "metadata": {"generateName": "web."},
+            "involvedObject": {"apiVersion": "horchestra.io/v1", "kind": "Application",
+                "namespace": namespace, "name": "web"},
+            "reason": reason, "message": format!("this is {reason}"), "type": kind, "count": 1,
+            "source": {"component": "tester"},
+            "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
+        });
+        let reply = self.client.post(&format!("/api/v1/namespaces/{namespace}/events"), &event).await;
+        assert_eq!(reply.status, 201, "{reply:?}");
     }
 
     async fn make_namespace(&self, name: &str, row: &Row) {
@@ -305,6 +462,8 @@ impl World {
         self.create(SHOP, "db", json!({"tier": "back"}), json!({"image": "postgres:16"})).await;
         self.create(SHOP, "job", json!({}), json!({"image": "job:1"})).await;
         self.report(SHOP, "web", &json!({"phase": "Running"})).await;
+        self.tell(SHOP, "Started", "Normal").await;
+        self.tell(SHOP, "Failed", "Warning").await;
     }
 }
 
@@ -318,6 +477,15 @@ fn run(mut command: Command, stdin: &str) -> Output {
     let _ = pipe.write_all(stdin.as_bytes());
     drop(pipe);
     child.wait_with_output().unwrap()
+}
+
+/// A text as it is, anything else as JSON, what is missing as nothing.
+fn plain(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
 }
 
 fn said(output: &Output) -> String {
@@ -387,6 +555,11 @@ async fn deleting() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_and_logs() {
     run_table(waiting::rows()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watching() {
+    run_table(watching::rows()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
