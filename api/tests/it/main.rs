@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod conformance;
 mod connections;
+mod controllers;
 mod crud;
 mod discovery;
 mod doors;
