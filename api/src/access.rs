@@ -7,9 +7,9 @@
 //! simply not there.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::Duration;
 
-use horchestra_auth::{Attributes, Credential, Identity};
+use horchestra_auth::{Attributes, Identity};
 use horchestra_core::kind::Kind;
 use horchestra_core::status::Status;
 use horchestra_service::Listing;
@@ -39,16 +39,15 @@ impl Known {
         Arc::clone(&self.name)
     }
 
-    /// Connections outlive certificates, so every request on one asks again.
+    /// Connections outlive credentials, so every request on one asks again.
     pub fn valid(&self) -> bool {
         self.identity.valid_at(Timestamp::now())
     }
 
-    /// When the credential ends.
-    pub fn expires(&self) -> Option<SystemTime> {
-        match &self.identity.credential {
-            Credential::Certificate { not_after, .. } => Some(SystemTime::from(*not_after)),
-        }
+    /// For how much longer the credential holds.
+    pub fn left(&self) -> Duration {
+        let left = self.identity.credential.not_after().duration_since(Timestamp::now());
+        Duration::try_from(left).unwrap_or_default()
     }
 
     pub fn is_node(&self) -> bool {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use horchestra_auth::Authorizer;
+use horchestra_auth::tokens::Issuer;
 use horchestra_core::registry;
 use horchestra_runtime::Checks;
 use horchestra_service::Service;
@@ -25,6 +26,8 @@ const FRAMES: usize = 16 << 20;
 pub struct Parts {
     pub service: Service,
     pub authorizer: Authorizer,
+    /// `None`: workloads have no tokens, and nothing of an issuer is served.
+    pub issuer: Option<Arc<Issuer>>,
     pub checks: Checks,
     pub metrics: Metrics,
     pub limits: Limits,
@@ -51,8 +54,12 @@ pub struct App {
 
 impl App {
     pub fn new(parts: Parts) -> Arc<App> {
+        let served = Served::new(registry::served().iter().map(|spec| spec.kind));
         Arc::new(App {
-            served: Served::new(registry::served().iter().map(|spec| spec.kind)),
+            served: match &parts.issuer {
+                Some(issuer) => served.with_issuer(issuer.is_address()),
+                None => served,
+            },
             documents: Documents::new(),
             in_flight: InFlight::new(parts.limits),
             frames: Frames::new(FRAMES),
@@ -69,6 +76,10 @@ impl App {
 
     pub fn authorizer(&self) -> &Authorizer {
         &self.parts.authorizer
+    }
+
+    pub fn issuer(&self) -> Option<&Issuer> {
+        self.parts.issuer.as_deref()
     }
 
     pub fn checks(&self) -> &Checks {

@@ -8,7 +8,8 @@ use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use horchestra_core::gates::Gates;
 use horchestra_runtime::args::{
-    DatabaseArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs, duration,
+    DatabaseArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs, TokenArgs,
+    duration,
 };
 use horchestra_runtime::telemetry;
 use horchestra_store::postgres;
@@ -62,6 +63,9 @@ pub struct ServeArgs {
     /// and can only be deleted
     #[arg(long)]
     pub allow_missing_secret_keys: bool,
+
+    #[command(flatten)]
+    pub tokens: TokenArgs,
 
     #[command(flatten)]
     pub metrics: MetricsArgs<9443>,

@@ -62,11 +62,17 @@ enum DialError {
     Connect(#[source] tonic::transport::Error),
 }
 
+/// A channel, and the settings that its connection was made with.
+struct Dialed {
+    channel: Channel,
+    tls: Arc<ClientConfig>,
+}
+
 impl managed::Manager for Dialer {
-    type Type = Channel;
+    type Type = Dialed;
     type Error = DialError;
 
-    async fn create(&self) -> Result<Channel, DialError> {
+    async fn create(&self) -> Result<Dialed, DialError> {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address))
             .map_err(|_| DialError::Address)?
             .connect_timeout(CONNECT)
@@ -75,17 +81,23 @@ impl managed::Manager for Dialer {
             .http2_keep_alive_interval(Duration::from_secs(20))
             .keep_alive_timeout(Duration::from_secs(10))
             .keep_alive_while_idle(true);
-        let tls = Arc::clone(&self.tls);
+        let tls = (self.tls)();
+        let config = Arc::clone(&tls);
         let connector = tower::service_fn(move |uri: Uri| {
-            let config = tls();
+            let config = Arc::clone(&config);
             async move { dial(&uri, config).await }
         });
-        endpoint.connect_with_connector(connector).await.map_err(DialError::Connect)
+        let channel = endpoint.connect_with_connector(connector).await.map_err(DialError::Connect)?;
+        Ok(Dialed { channel, tls })
     }
 
-    async fn recycle(&self, channel: &mut Channel, _: &PoolMetrics) -> RecycleResult<DialError> {
+    async fn recycle(&self, dialed: &mut Dialed, _: &PoolMetrics) -> RecycleResult<DialError> {
+        // What the gateway proved is worth nothing once its authority, or our own certificate, was replaced.
+        if !Arc::ptr_eq(&dialed.tls, &(self.tls)()) {
+            return Err(RecycleError::message("the TLS files have changed"));
+        }
         // A channel whose connection broke reports that instead of becoming ready.
-        let ready = std::future::poll_fn(|cx| tower::Service::poll_ready(channel, cx));
+        let ready = std::future::poll_fn(|cx| tower::Service::poll_ready(&mut dialed.channel, cx));
         match tokio::time::timeout(Duration::from_secs(1), ready).await {
             Ok(Ok(())) => Ok(()),
             _ => Err(RecycleError::message("the connection is gone")),
@@ -196,13 +208,13 @@ impl Relay {
         request: LogRequest,
     ) -> Result<Streaming<LogResponse>, tonic::Status> {
         let pool = self.pool(address)?;
-        let channel = pool.get().await.map_err(|error| {
+        let dialed = pool.get().await.map_err(|error| {
             tracing::warn!(gateway = address, error = %chain(&error), "no connection to a gateway");
             tonic::Status::unavailable("the gateway cannot be reached")
         })?;
         // The call keeps a handle of its own; the pool gets the channel back at once for others.
-        let mut client = RelayClient::new(Channel::clone(&channel));
-        drop(channel);
+        let mut client = RelayClient::new(dialed.channel.clone());
+        drop(dialed);
         tokio::time::timeout(OPEN, client.log(request))
             .await
             .map_err(|_| tonic::Status::deadline_exceeded("the gateway does not answer"))?

@@ -1,15 +1,19 @@
 //! A replica, from its arguments to its exit code.
 
 use std::convert::Infallible;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use horchestra_auth::tokens::{self, Issuer, KeyFiles};
 use horchestra_auth::{Authorizer, KeyRing};
-use horchestra_runtime::args::DatabaseArgs;
-use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer};
+use horchestra_runtime::args::{DatabaseArgs, TokenArgs};
+use horchestra_runtime::follow::follow;
+use horchestra_runtime::tls::{
+    ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer, TlsMetrics,
+};
 use horchestra_runtime::{Backoff, Checks, Metrics as Page, Shutdown, Tasks, health};
 use horchestra_service::sealing::missing_keys_patiently;
 use horchestra_service::settings::{ClusterSettings, Wanted};
@@ -43,6 +47,15 @@ pub fn open_store(args: &DatabaseArgs) -> anyhow::Result<Store> {
 pub fn load_keys(file: Option<&Path>) -> anyhow::Result<Option<KeyRing>> {
     let load = |file| KeyRing::load(file).context("the keys of Secrets cannot be used");
     file.map(load).transpose()
+}
+
+/// The issuer of workload tokens, if it has keys; `named` is what the cluster calls it.
+fn load_issuer(args: &TokenArgs, named: Option<&str>) -> anyhow::Result<Option<Arc<Issuer>>> {
+    let load = |path: &PathBuf| {
+        let name = named.unwrap_or(tokens::DEFAULT_ISSUER);
+        Issuer::load(name, KeyFiles::new(path)).context("the keys of tokens cannot be used").map(Arc::new)
+    };
+    args.jwt_signing_key.as_ref().map(load).transpose()
 }
 
 /// Serves until a signal, or until something necessary breaks.
@@ -83,6 +96,10 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         }
     });
 
+    TlsMetrics::default()
+        .server("serving", "client-authorities", &server)
+        .client("own", "gateway-authorities", &client)
+        .register(&page);
     let secret_keys = load_keys(args.secrets.secret_keys.as_deref())?.map(Arc::new);
     let store = open_store(&args.database)?;
     page.collector(Box::new(StoreCollector::new(store.metrics())));
@@ -97,7 +114,11 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     );
 
     // Probes answer while this waits for a database that is not there yet.
-    let wanted = Wanted { node_ready_timeout: args.node_ready_timeout, feature_gates: args.feature_gates };
+    let wanted = Wanted {
+        node_ready_timeout: args.node_ready_timeout,
+        feature_gates: args.feature_gates,
+        jwt_issuer: args.tokens.jwt_issuer.clone(),
+    };
     let settings = tokio::select! {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
         settings = ClusterSettings::agree_patiently(&store, wanted) => settings?,
@@ -118,6 +139,18 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         }
         (None, Some(ring)) => tracing::info!(key = ring.sealing_key(), "Secrets are sealed"),
     }
+    let issuer = load_issuer(&args.tokens, settings.jwt_issuer.as_deref())?;
+    if let Some(issuer) = &issuer {
+        tracing::info!(issuer = issuer.name(), keys = ?issuer.key_ids(), "workloads are known by their tokens");
+        let (issuer, stopping) = (Arc::clone(issuer), tasks.stopping().clone());
+        tasks.supervise("signing-keys", Backoff::default(), move || {
+            let (issuer, stopping) = (Arc::clone(&issuer), stopping.clone());
+            async move {
+                follow(interval, stopping, "the keys of tokens", || issuer.reload()).await;
+                Ok::<(), Infallible>(())
+            }
+        });
+    }
     let config = ServiceConfig {
         ready_timeout: settings.node_ready_timeout(),
         gates: settings.feature_gates,
@@ -128,6 +161,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let app = App::new(Parts {
         service: Service::new(store.clone(), config),
         authorizer: Authorizer::new(),
+        issuer,
         checks,
         metrics: Metrics::new(&page),
         limits: args.limits(),
@@ -140,7 +174,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     tracing::info!(address = %args.listen, metrics = %args.metrics.metrics_addr, "serving");
     let listener = Listener {
         tcp,
-        tls: Arc::new(move || server.config()),
+        tls: server,
         limits: Limits { connections: args.max_connections, ..Limits::default() },
         proxies: args.proxy_from.clone(),
     };

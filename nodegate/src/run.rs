@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use horchestra_auth::KeyRing;
 use horchestra_core::kind::Kind;
-use horchestra_runtime::tls::KeyPairFiles;
+use horchestra_runtime::tls::{KeyPairFiles, TlsMetrics};
 use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, telemetry};
 use horchestra_service::sealing::missing_keys_patiently;
 use horchestra_service::settings::{ClusterSettings, Wanted};
@@ -44,6 +44,10 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     tasks.essential("health", &shutdown, serving);
 
     let tls = load_tls(&args, &tasks)?;
+    TlsMetrics::default()
+        .server("serving", "node-authorities", &tls.nodes)
+        .server("own", "peer-authorities", &tls.internal)
+        .register(&metrics);
     let secret_keys = match &args.secrets.secret_keys {
         Some(file) => Some(Arc::new(KeyRing::load(file).context("the keys of Secrets cannot be used")?)),
         None => None,
@@ -53,7 +57,11 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let (store, backend) = open_store(&args, &metrics)?;
     watch_store(&checks, &store);
-    let wanted = Wanted { node_ready_timeout: args.node_ready_timeout, feature_gates: args.feature_gates };
+    let wanted = Wanted {
+        node_ready_timeout: args.node_ready_timeout,
+        feature_gates: args.feature_gates,
+        ..Wanted::default()
+    };
     let cluster = tokio::select! {
         agreed = ClusterSettings::agree_patiently(&store, wanted) => agreed?,
         code = shutdown.finish(&tasks) => return Ok(code),

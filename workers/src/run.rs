@@ -55,7 +55,11 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let kinds = vec![Kind::Namespace, Kind::Node, Kind::Application, Kind::Event];
     let store = Store::open(backend, StoreOptions { kinds, ..StoreOptions::default() });
     watch_store(&checks, &store);
-    let wanted = Wanted { node_ready_timeout: args.node_ready_timeout, feature_gates: args.feature_gates };
+    let wanted = Wanted {
+        node_ready_timeout: args.node_ready_timeout,
+        feature_gates: args.feature_gates,
+        ..Wanted::default()
+    };
     let settings = tokio::select! {
         settings = ClusterSettings::agree_patiently(&store, wanted) => settings?,
         () = shutdown.stopping().cancelled() => return Ok(shutdown.finish(&tasks).await),

@@ -1,5 +1,7 @@
 //! Who a request comes from.
 //!
+//! Either the agent or operator behind a client certificate, or the workload behind a token of its own.
+//!
 //! The common name of the verified leaf certificate is the caller's name and every organization is a group, in
 //! their order and letter for letter; nothing else in the certificate counts. Every identified caller is
 //! also in `system:authenticated`.
@@ -17,6 +19,8 @@ use rustls_pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::AttributeTypeAndValue;
+
+use crate::tokens::{Kubernetes, Verified};
 
 /// Members may do everything, except to pass for a controller.
 pub const MASTERS: &str = "system:masters";
@@ -52,6 +56,23 @@ pub enum Credential {
         fingerprint: String,
         not_after: Timestamp,
     },
+    /// A token of a workload.
+    Token {
+        /// Id of the key that signed it.
+        key: String,
+        /// Uid of the Application.
+        uid: String,
+        not_after: Timestamp,
+    },
+}
+
+impl Credential {
+    /// From here on it proves nothing.
+    pub fn not_after(&self) -> Timestamp {
+        match self {
+            Credential::Certificate { not_after, .. } | Credential::Token { not_after, .. } => *not_after,
+        }
+    }
 }
 
 /// Why a verified certificate is nobody.
@@ -104,6 +125,24 @@ impl Identity {
         Ok(Some(Identity { name: name.to_owned(), groups, credential }))
     }
 
+    /// The workload that a verified token names, `system:workload:<namespace>:<application>` in [`WORKLOADS`].
+    /// `None`: it names nobody.
+    pub fn of_workload(token: &Verified) -> Option<Identity> {
+        let Kubernetes { namespace, serviceaccount } = &token.claims.kubernetes;
+        if namespace.is_empty() || serviceaccount.name.is_empty() {
+            return None;
+        }
+        Some(Identity {
+            name: format!("system:workload:{namespace}:{}", serviceaccount.name),
+            groups: vec![WORKLOADS.to_owned(), AUTHENTICATED.to_owned()],
+            credential: Credential::Token {
+                key: token.key.clone(),
+                uid: serviceaccount.uid.clone(),
+                not_after: token.not_after,
+            },
+        })
+    }
+
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
     }
@@ -116,9 +155,7 @@ impl Identity {
     /// Whether the credential still holds at `now`. Connections outlive the certificates they were opened
     /// with, so whoever serves a request on an open connection asks again.
     pub fn valid_at(&self, now: Timestamp) -> bool {
-        match &self.credential {
-            Credential::Certificate { not_after, .. } => now <= *not_after,
-        }
+        now <= self.credential.not_after()
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use horchestra_auth::pki::{HostName, LocalPki};
+use horchestra_auth::pki::{HostName, LocalPki, private_folder};
 use horchestra_auth::sealing::RingFile;
 
 /// The folder of a stack and the places in it.
@@ -27,10 +27,11 @@ impl Layout {
         Ok(layout)
     }
 
-    /// What a stack proves and keeps secret with: its certificates and the keys of Secrets, both made where they
-    /// are missing. No process of a stack starts without either.
+    /// What a stack proves and keeps secret with: its certificates, the keys of Secrets and the folder of keys for
+    /// tokens, all made where they are missing. No process of a stack starts without them.
     pub fn ensure_keys(&self) -> Result<LocalPki> {
         RingFile::ensure(&self.secret_keys())?;
+        private_folder(&self.token_keys())?;
         Ok(LocalPki::ensure(&self.pki(), &[HostName::parse("localhost")?])?)
     }
 
@@ -59,6 +60,11 @@ impl Layout {
     /// What Secrets are sealed with.
     pub fn secret_keys(&self) -> PathBuf {
         self.root.join("secret-keys")
+    }
+
+    /// What tokens of workloads are signed with, a folder.
+    pub fn token_keys(&self) -> PathBuf {
+        self.root.join("token-keys")
     }
 
     /// The data of the private PostgreSQL (a link where the folder cannot be reached by its user).

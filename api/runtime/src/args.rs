@@ -91,6 +91,22 @@ pub struct SecretArgs {
     pub secret_keys: Option<PathBuf>,
 }
 
+/// Who workloads are told apart by.
+#[derive(Clone, Debug, Args)]
+pub struct TokenArgs {
+    /// Key that tokens of workloads are signed with, PEM (EC PRIVATE KEY on P-256), or a folder of such keys
+    /// (*.pem), of which all verify and the last in order of names signs. The same for every API replica and
+    /// gateway; read again when it changes, and made when it is not there. Without it workloads have no tokens
+    #[arg(long, value_name = "FILE|FOLDER")]
+    pub jwt_signing_key: Option<PathBuf>,
+
+    /// Name of the issuer of tokens; the same for the whole cluster. With a URL under which clients reach the API
+    /// it publishes an OpenID configuration [default: the cluster's, which is `horchestra` until a process says
+    /// otherwise]
+    #[arg(long, value_name = "NAME|URL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub jwt_issuer: Option<String>,
+}
+
 /// What is logged, and how.
 #[derive(Clone, Debug, Args)]
 pub struct TelemetryArgs {
@@ -175,6 +191,8 @@ mod tests {
         #[command(flatten)]
         secrets: SecretArgs,
         #[command(flatten)]
+        tokens: TokenArgs,
+        #[command(flatten)]
         telemetry: TelemetryArgs,
         #[command(flatten)]
         shutdown: ShutdownArgs,
@@ -221,6 +239,7 @@ mod tests {
         assert_eq!(args.tls.tls_reload_interval, Duration::from_secs(5));
         assert_eq!(args.peer.peer_ca, PathBuf::from("a"));
         assert_eq!(args.secrets.secret_keys, None);
+        assert_eq!(args.tokens.jwt_signing_key, None);
         assert_eq!(args.telemetry.log_format, LogFormat::Text);
         assert_eq!(args.shutdown.shutdown_timeout, Duration::from_secs(20));
         assert!(!format!("{:?}", args.database).contains("secret"));

@@ -7,6 +7,7 @@
 pub mod args;
 pub mod backoff;
 pub mod crypto;
+pub mod follow;
 pub mod health;
 pub mod metrics;
 pub mod peer;

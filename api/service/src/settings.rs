@@ -20,15 +20,19 @@ pub struct ClusterSettings {
     /// Features that are switched on.
     #[serde(default)]
     pub feature_gates: Gates,
+    /// The name of the issuer of workload tokens, once a process has said one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwt_issuer: Option<String>,
     #[serde(flatten)]
     pub others: serde_json::Map<String, serde_json::Value>,
 }
 
 /// What this process's flags say; `None` follows the cluster.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Wanted {
     pub node_ready_timeout: Option<Duration>,
     pub feature_gates: Option<Gates>,
+    pub jwt_issuer: Option<String>,
 }
 
 /// Without a flag, and without a row.
@@ -53,16 +57,17 @@ impl ClusterSettings {
         Duration::from_millis(self.node_ready_timeout_ms)
     }
 
-    fn of(wanted: Wanted) -> ClusterSettings {
+    fn of(wanted: &Wanted) -> ClusterSettings {
         let timeout = wanted.node_ready_timeout.unwrap_or(DEFAULT_READY_TIMEOUT);
         ClusterSettings {
             node_ready_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
             feature_gates: wanted.feature_gates.unwrap_or_default(),
+            jwt_issuer: wanted.jwt_issuer.clone(),
             others: serde_json::Map::new(),
         }
     }
 
-    fn check(&self, wanted: Wanted) -> Result<(), SettingsError> {
+    fn check(&self, wanted: &Wanted) -> Result<(), SettingsError> {
         let differ = |flag: &'static str, ours: String, theirs: String| {
             Err(SettingsError::Mismatch { flag, ours, theirs })
         };
@@ -82,13 +87,18 @@ impl ClusterSettings {
                 format!("{:?}", theirs.to_string()),
             );
         }
+        if let (Some(ours), Some(theirs)) = (&wanted.jwt_issuer, &self.jwt_issuer)
+            && ours != theirs
+        {
+            return differ("jwt-issuer", format!("{ours:?}"), format!("{theirs:?}"));
+        }
         Ok(())
     }
 
     /// As [`ClusterSettings::agree`], and waits for a database that cannot be reached yet.
     pub async fn agree_patiently(store: &Store, wanted: Wanted) -> Result<ClusterSettings, SettingsError> {
         loop {
-            match ClusterSettings::agree(store, wanted).await {
+            match ClusterSettings::agree(store, &wanted).await {
                 Err(SettingsError::Read(error)) => {
                     tracing::warn!(%error, "waiting for the cluster's settings");
                     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -99,20 +109,27 @@ impl ClusterSettings {
     }
 
     /// Reads the cluster's settings, writing ours when there are none, and holds our flags against them.
-    pub async fn agree(store: &Store, wanted: Wanted) -> Result<ClusterSettings, SettingsError> {
+    pub async fn agree(store: &Store, wanted: &Wanted) -> Result<ClusterSettings, SettingsError> {
         loop {
-            if let Some(row) = store.settings().await.map_err(SettingsError::Read)? {
-                let settings: ClusterSettings =
-                    serde_json::from_slice(&row.body).map_err(SettingsError::Unreadable)?;
-                settings.check(wanted)?;
-                return Ok(settings);
-            }
-            let ours = ClusterSettings::of(wanted);
+            let (ours, version) = match store.settings().await.map_err(SettingsError::Read)? {
+                Some(row) => {
+                    let mut settings: ClusterSettings =
+                        serde_json::from_slice(&row.body).map_err(SettingsError::Unreadable)?;
+                    settings.check(wanted)?;
+                    if settings.jwt_issuer.is_some() || wanted.jwt_issuer.is_none() {
+                        return Ok(settings);
+                    }
+                    // A cluster without tokens has no use for the name until it is given one.
+                    settings.jwt_issuer.clone_from(&wanted.jwt_issuer);
+                    (settings, row.version)
+                }
+                None => (ClusterSettings::of(wanted), 0),
+            };
             let body = Bytes::from(serde_json::to_vec(&ours).map_err(SettingsError::Unreadable)?);
-            if store.write_settings(body, 0).await.map_err(SettingsError::Read)? {
+            if store.write_settings(body, version).await.map_err(SettingsError::Read)? {
                 return Ok(ours);
             }
-            // Another process was first: its row is there now.
+            // Another process was first: what it wrote is there now.
         }
     }
 }
@@ -128,11 +145,11 @@ mod tests {
     #[tokio::test]
     async fn the_first_process_decides_and_the_others_must_agree() {
         let store = Store::memory();
-        let first = ClusterSettings::agree(&store, wanted(60)).await.unwrap();
+        let first = ClusterSettings::agree(&store, &wanted(60)).await.unwrap();
         assert_eq!(first.node_ready_timeout(), Duration::from_secs(60));
-        assert_eq!(ClusterSettings::agree(&store, Wanted::default()).await.unwrap(), first);
-        assert_eq!(ClusterSettings::agree(&store, wanted(60)).await.unwrap(), first);
-        let refused = ClusterSettings::agree(&store, wanted(45)).await.unwrap_err().to_string();
+        assert_eq!(ClusterSettings::agree(&store, &Wanted::default()).await.unwrap(), first);
+        assert_eq!(ClusterSettings::agree(&store, &wanted(60)).await.unwrap(), first);
+        let refused = ClusterSettings::agree(&store, &wanted(45)).await.unwrap_err().to_string();
         assert!(refused.contains("45s") && refused.contains("60s"), "{refused}");
     }
 
@@ -140,14 +157,14 @@ mod tests {
     async fn all_processes_have_the_same_gates() {
         let gates = |text: &str| Wanted { feature_gates: Some(text.parse().unwrap()), ..Wanted::default() };
         let store = Store::memory();
-        let first = ClusterSettings::agree(&store, gates("VaultStaticRoles=true")).await.unwrap();
+        let first = ClusterSettings::agree(&store, &gates("VaultStaticRoles=true")).await.unwrap();
         assert!(first.feature_gates.enabled(Gate::VaultStaticRoles));
-        assert_eq!(ClusterSettings::agree(&store, Wanted::default()).await.unwrap(), first);
+        assert_eq!(ClusterSettings::agree(&store, &Wanted::default()).await.unwrap(), first);
         for same in ["VaultStaticRoles=true", "VaultStaticRoles=1,NodeLogs=false"] {
-            assert_eq!(ClusterSettings::agree(&store, gates(same)).await.unwrap(), first, "{same}");
+            assert_eq!(ClusterSettings::agree(&store, &gates(same)).await.unwrap(), first, "{same}");
         }
         for other in ["", "VaultStaticRoles=true,NodeLogs=true"] {
-            let refused = ClusterSettings::agree(&store, gates(other)).await.unwrap_err().to_string();
+            let refused = ClusterSettings::agree(&store, &gates(other)).await.unwrap_err().to_string();
             assert!(
                 refused.contains("feature-gates") && refused.contains("VaultStaticRoles=true"),
                 "{refused}"
@@ -156,12 +173,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_issuer_is_named_once_by_whoever_says_it_first() {
+        let named = |name: &str| Wanted { jwt_issuer: Some(name.to_owned()), ..Wanted::default() };
+        let store = Store::memory();
+        let before = ClusterSettings::agree(&store, &wanted(60)).await.unwrap();
+        assert_eq!(before.jwt_issuer, None);
+        let after = ClusterSettings::agree(&store, &named("https://a")).await.unwrap();
+        assert_eq!(after.jwt_issuer.as_deref(), Some("https://a"));
+        assert_eq!(after.node_ready_timeout(), before.node_ready_timeout());
+        for agreeing in [Wanted::default(), named("https://a")] {
+            assert_eq!(ClusterSettings::agree(&store, &agreeing).await.unwrap(), after);
+        }
+        let refused = ClusterSettings::agree(&store, &named("https://b")).await.unwrap_err().to_string();
+        assert!(refused.contains("https://a") && refused.contains("https://b"), "{refused}");
+    }
+
+    #[tokio::test]
     async fn settings_of_an_older_version_have_no_gates() {
         let store = Store::memory();
         assert!(
             store.write_settings(Bytes::from_static(br#"{"nodeReadyTimeoutMs":1000}"#), 0).await.unwrap()
         );
-        let read = ClusterSettings::agree(&store, Wanted::default()).await.unwrap();
+        let read = ClusterSettings::agree(&store, &Wanted::default()).await.unwrap();
         assert_eq!(read.feature_gates, Gates::default());
     }
 
@@ -170,7 +203,7 @@ mod tests {
         let store = Store::memory();
         let newer = Bytes::from_static(br#"{"nodeReadyTimeoutMs":1000,"somethingNew":true}"#);
         assert!(store.write_settings(newer, 0).await.unwrap());
-        let read = ClusterSettings::agree(&store, Wanted::default()).await.unwrap();
+        let read = ClusterSettings::agree(&store, &Wanted::default()).await.unwrap();
         assert_eq!(read.others["somethingNew"], true);
     }
 }

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use horchestra_core::status::Status;
@@ -183,23 +183,17 @@ pub async fn serve(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
         skip: parameters.tail == Some(0),
         began: tokio::time::Instant::now(),
     };
-    let expires = call.known.expires().map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
+    let left = call.known.left();
     let held = (call.take_place(), slot, app.metrics().log_stream());
     let draining = app.draining().clone();
     app.tasks().spawn(async move {
         let _held = held;
-        let expired = async move {
-            match expires {
-                Some(left) => tokio::time::sleep(left).await,
-                None => std::future::pending().await,
-            }
-        };
         let closed = copy.sender.clone();
         tokio::select! {
             biased;
             () = closed.closed() => {}
             () = draining.cancelled() => cut(&closed, "the server is shutting down", patience).await,
-            () = expired => cut(&closed, "the credential has expired", patience).await,
+            () = tokio::time::sleep(left) => cut(&closed, "the credential has expired", patience).await,
             () = copy.run(first, source) => {}
         }
     });

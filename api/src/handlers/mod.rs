@@ -7,6 +7,7 @@ pub mod health;
 pub mod logs;
 mod options;
 pub mod resources;
+pub mod tokens;
 pub mod watch;
 
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::http::route::Route;
 /// Hands a request to its handler.
 pub async fn dispatch(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
     match &call.route {
-        Route::Probe { .. } => Err(Status::no_such_route()),
+        // Answered before the chain that leads here.
+        Route::Probe { .. } | Route::Issued(_) => Err(Status::no_such_route()),
         Route::Version
         | Route::CoreVersions
         | Route::CoreResources

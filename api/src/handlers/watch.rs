@@ -11,7 +11,7 @@
 //! so even that client could go on from the last revision it saw.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use horchestra_core::status::Status;
@@ -72,8 +72,7 @@ fn lifetime(call: &Call) -> Result<Duration, Status> {
         None | Some("" | "0" | "0s") => life,
         Some(_) => life.min(call.query.timeout(Duration::from_secs(86_400))?),
     };
-    let left = call.known.expires().map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
-    Ok(left.map_or(life, |left| life.min(left)))
+    Ok(life.min(call.known.left()))
 }
 
 pub async fn serve(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, Status> {

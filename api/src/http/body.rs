@@ -17,7 +17,15 @@ const DISCARD: usize = 32 << 20;
 const DISCARD_FOR: Duration = Duration::from_secs(5);
 
 /// The whole body, 413 above [`LIMIT`], 415 for a compressed one.
-pub async fn read<B>(headers: &HeaderMap, mut body: B) -> Result<Bytes, Status>
+pub async fn read<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Status>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    read_up_to(LIMIT, headers, body).await
+}
+
+/// As [`read`], with a limit of its own.
+pub async fn read_up_to<B>(limit: usize, headers: &HeaderMap, mut body: B) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -31,12 +39,12 @@ where
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.parse::<u64>().ok());
     let mut whole = BytesMut::new();
-    let mut too_large = announced.is_some_and(|length| length > LIMIT as u64);
+    let mut too_large = announced.is_some_and(|length| length > limit as u64);
     while !too_large {
         let Some(frame) = body.frame().await else { return Ok(whole.freeze()) };
         let frame = frame.map_err(|_| Status::bad_request("the body of the request ended early"))?;
         if let Ok(data) = frame.into_data() {
-            too_large = whole.len() + data.len() > LIMIT;
+            too_large = whole.len() + data.len() > limit;
             whole.extend_from_slice(&data);
         }
     }
@@ -52,7 +60,7 @@ where
         })
         .await;
     }
-    Err(Status::too_large(format!("limit is {LIMIT}")))
+    Err(Status::too_large(format!("limit is {limit}")))
 }
 
 #[cfg(test)]

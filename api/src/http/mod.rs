@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod body;
+pub mod credentials;
 pub mod limits;
 pub mod negotiate;
 mod pipeline;

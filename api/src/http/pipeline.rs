@@ -1,6 +1,6 @@
 //! What every request goes through, in order.
 //!
-//! panic recovery → audit id → path (400) → probes → authentication (401) → `Impersonate-*` (403) → route
+//! panic recovery → audit id → path (400) → probes and what the token issuer serves → authentication (401) → `Impersonate-*` (403) → route
 //! (404) → method (405) → places in flight (429) → authorization (403) → handler.
 //!
 //! The order is the guarantee. Nothing is known about a caller before 401 is behind it, not even whether a
@@ -131,9 +131,18 @@ impl App {
             return Ok(handlers::health::probe(self, *probe, check.as_deref(), parts.uri.query()));
         }
 
-        let known = known
-            .filter(Known::valid)
-            .ok_or_else(|| Status::unauthorized("no usable credential was presented"))?;
+        let body = match (&resolved, self.issuer()) {
+            (Ok(Route::Issued(what)), Some(issuer)) => {
+                record.lock().route = resolved.clone().ok();
+                match handlers::tokens::serve(self, issuer, *what, parts, body).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(body) => body,
+                }
+            }
+            _ => body,
+        };
+
+        let known = self.authenticate(known, &parts.headers)?;
         record.lock().user = Some(known.name());
         if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
             return Err(Status::forbidden_path(parts.uri.path(), "impersonation is not supported"));
@@ -159,7 +168,8 @@ impl App {
         let place = Place { _slot: slot, _gauge: self.metrics().in_flight(class.word()) };
         let permit = self.authorize(&known, &route, verb, &parts.method, parts.uri.path())?;
 
-        let timeout = query.timeout(TIMEOUT)?;
+        let timeout = query.timeout(TIMEOUT)?.min(known.left());
+        let caller = known.clone();
         let call = Call {
             verb,
             method: parts.method.clone(),
@@ -184,7 +194,11 @@ impl App {
             handlers::dispatch(self, &call).await
         } else {
             tokio::time::timeout(timeout, handlers::dispatch(self, &call)).await.unwrap_or_else(|_| {
-                Err(Status::timeout("the request did not complete within the allowed time"))
+                Err(if caller.valid() {
+                    Status::timeout("the request did not complete within the allowed time")
+                } else {
+                    Status::unauthorized("the credential expired before the request was complete")
+                })
             })
         }?;
         Ok(match call.take_place() {

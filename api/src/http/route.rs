@@ -31,6 +31,17 @@ pub enum Probe {
     Health,
 }
 
+/// What the issuer of workload tokens serves, outside the chain of the other requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Issued {
+    /// `/openid/v1/jwks`
+    Keys,
+    /// `/.well-known/openid-configuration`
+    Configuration,
+    /// `/apis/authentication.k8s.io/v1/tokenreviews`
+    Review,
+}
+
 /// A resource that shows our own objects in another shape: of the core group, and Events of a second group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Alias {
@@ -85,6 +96,7 @@ pub enum Route {
         probe: Probe,
         check: Option<String>,
     },
+    Issued(Issued),
     Version,
     /// `/api`
     CoreVersions,
@@ -184,6 +196,7 @@ const READ: &[Method] = &[Method::GET, Method::HEAD];
 const COLLECTION: &[Method] = &[Method::GET, Method::HEAD, Method::POST, Method::DELETE];
 const ITEM: &[Method] = &[Method::GET, Method::HEAD, Method::PUT, Method::PATCH, Method::DELETE];
 const STATUS: &[Method] = &[Method::GET, Method::HEAD, Method::PUT, Method::PATCH];
+const CREATE: &[Method] = &[Method::POST];
 const ACTION: &[Method] = &[Method::POST, Method::PUT];
 const ANY: &[Method] = &[];
 
@@ -192,6 +205,7 @@ impl Route {
     pub fn methods(&self) -> &'static [Method] {
         match self {
             Route::Probe { .. } => ANY,
+            Route::Issued(Issued::Review) => CREATE,
             Route::Collection { kind, namespace } if namespace.is_none() && kind.namespaced() => READ,
             Route::AliasCollection { alias, namespace: Some(_) } if alias.is_written() => COLLECTION,
             Route::AliasItem { alias, .. } if alias.is_written() => ITEM,
@@ -292,6 +306,8 @@ impl Route {
     pub fn label(&self) -> &'static str {
         match self {
             Route::Probe { .. } => "probe",
+            Route::Issued(Issued::Review) => "tokenreviews",
+            Route::Issued(_) => "openid",
             Route::Version => "version",
             Route::CoreVersions
             | Route::CoreResources
@@ -323,13 +339,22 @@ impl Route {
 #[derive(Clone, Debug)]
 pub struct Served {
     kinds: HashMap<(&'static str, &'static str, &'static str), Kind>,
+    /// There is an issuer of tokens.
+    issuer: bool,
+    /// Its name is an address.
+    configuration: bool,
 }
 
 impl Served {
     pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Served {
         let kinds =
             kinds.into_iter().map(|kind| ((kind.group(), kind.version(), kind.plural()), kind)).collect();
-        Served { kinds }
+        Served { kinds, issuer: false, configuration: false }
+    }
+
+    /// With what an issuer serves; `configuration` says whether its configuration can be asked for.
+    pub fn with_issuer(self, configuration: bool) -> Served {
+        Served { issuer: true, configuration, ..self }
     }
 
     fn kind(&self, group: &str, version: &str, plural: &str) -> Option<Kind> {
@@ -374,6 +399,13 @@ impl Served {
                     },
                     check: check.first().map(|check| (*check).to_owned()),
                 })
+            }
+            ["openid", "v1", "jwks"] if self.issuer => Some(Route::Issued(Issued::Keys)),
+            [".well-known", "openid-configuration"] if self.configuration => {
+                Some(Route::Issued(Issued::Configuration))
+            }
+            ["apis", "authentication.k8s.io", "v1", "tokenreviews"] if self.issuer => {
+                Some(Route::Issued(Issued::Review))
             }
             ["version"] => Some(Route::Version),
             ["openapi", "v2"] => Some(Route::OpenApiV2),
@@ -574,6 +606,21 @@ mod tests {
         ];
         for (path, why) in cases {
             assert_eq!(served().resolve(path), Err(why), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_an_issuer_serves_is_routed_where_there_is_one() {
+        let paths = [
+            ("/openid/v1/jwks", Issued::Keys),
+            ("/.well-known/openid-configuration", Issued::Configuration),
+            ("/apis/authentication.k8s.io/v1/tokenreviews", Issued::Review),
+        ];
+        for (path, what) in paths {
+            assert_eq!(served().resolve(path), Err(NoRoute::Unknown), "{path}");
+            assert_eq!(served().with_issuer(true).resolve(path), Ok(Route::Issued(what)), "{path}");
+            let unnamed = served().with_issuer(false).resolve(path);
+            assert_eq!(unnamed.is_ok(), what != Issued::Configuration, "{path}");
         }
     }
 

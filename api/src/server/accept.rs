@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use horchestra_runtime::tls::{ReloadingServer, Trust};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -15,9 +16,6 @@ use super::connection::{self, Ends};
 use super::io::Guarded;
 use super::proxy::{self, Block, Front};
 use crate::app::App;
-
-/// Gives the TLS settings for the next handshake, so that renewed certificates need no restart.
-pub type TlsSource = Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
 
 /// Limits on connections.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +52,7 @@ impl Default for Limits {
 /// A bound listener and how to serve it.
 pub struct Listener {
     pub tcp: TcpListener,
-    pub tls: TlsSource,
+    pub tls: Arc<ReloadingServer>,
     pub limits: Limits,
     /// Peers that may speak for others by a PROXY header.
     pub proxies: Vec<Block>,
@@ -87,7 +85,7 @@ impl Listener {
                 app.metrics().connection_refused();
                 continue;
             };
-            let (app, tls, limits) = (Arc::clone(&app), (self.tls)(), self.limits);
+            let (app, tls, limits) = (Arc::clone(&app), self.tls.accept(), self.limits);
             let (ends, proxies, streams) = (ends.clone(), Arc::clone(&proxies), tasks.clone());
             tasks.spawn(async move {
                 let _place = place;
@@ -114,7 +112,7 @@ async fn open(
     app: Arc<App>,
     mut stream: TcpStream,
     address: SocketAddr,
-    tls: Arc<ServerConfig>,
+    (tls, trust): (Arc<ServerConfig>, Trust),
     limits: Limits,
     ends: Ends,
     proxies: &[Block],
@@ -139,7 +137,7 @@ async fn open(
     };
     match shaken {
         Ok(Ok((stream, address))) => {
-            Box::pin(connection::serve(app, stream, address, limits, ends, tasks)).await;
+            Box::pin(connection::serve(app, stream, address, limits, trust, ends, tasks)).await;
         }
         Ok(Err(error)) => {
             app.metrics().handshake_failed();

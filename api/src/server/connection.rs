@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use horchestra_runtime::PeerChain;
+use horchestra_runtime::tls::Trust;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -92,6 +93,7 @@ pub(super) async fn serve<T>(
     stream: TlsStream<T>,
     address: SocketAddr,
     limits: Limits,
+    mut trust: Trust,
     ends: Ends,
     tasks: TaskTracker,
 ) where
@@ -104,6 +106,7 @@ pub(super) async fn serve<T>(
     let activity = Activity::new();
     let identity = app.identify(&peer);
 
+    let verified = Arc::clone(&peer);
     let service = {
         let activity = Arc::clone(&activity);
         service_fn(move |request: Request<Incoming>| {
@@ -118,23 +121,32 @@ pub(super) async fn serve<T>(
         })
     };
     let io = TokioIo::new(stream);
-    if h2 {
-        let mut builder = http2::Builder::new(Tracked(tasks));
-        builder
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(limits.streams)
-            .max_header_list_size(limits.head_bytes)
-            .keep_alive_interval(Duration::from_secs(30))
-            .keep_alive_timeout(Duration::from_secs(20));
-        drive(builder.serve_connection(io, service), &activity, limits, &ends).await;
-    } else {
-        let mut builder = http1::Builder::new();
-        builder
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.head)
-            .max_buf_size(limits.head_bytes as usize)
-            .max_headers(100);
-        drive(builder.serve_connection(io, service), &activity, limits, &ends).await;
+    let serving = async {
+        if h2 {
+            let mut builder = http2::Builder::new(Tracked(tasks));
+            builder
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(limits.streams)
+                .max_header_list_size(limits.head_bytes)
+                .keep_alive_interval(Duration::from_secs(30))
+                .keep_alive_timeout(Duration::from_secs(20));
+            drive(builder.serve_connection(io, service), &activity, limits, &ends).await;
+        } else {
+            let mut builder = http1::Builder::new();
+            builder
+                .timer(TokioTimer::new())
+                .header_read_timeout(limits.head)
+                .max_buf_size(limits.head_bytes as usize)
+                .max_headers(100);
+            drive(builder.serve_connection(io, service), &activity, limits, &ends).await;
+        }
+    };
+    tokio::select! {
+        () = serving => {}
+        // Dropping the connection ends what runs on it: requests, watches, logs.
+        () = trust.lost(verified.chain.as_ref()) => {
+            tracing::info!(peer = %address, "cut: the authority of the client's certificate was removed");
+        }
     }
 }
 

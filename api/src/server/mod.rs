@@ -12,6 +12,6 @@ mod connection;
 pub mod io;
 pub mod proxy;
 
-pub use accept::{Limits, Listener, TlsSource};
+pub use accept::{Limits, Listener};
 pub use activity::{Activity, Held};
 pub use connection::Peer;

@@ -81,6 +81,41 @@ async fn a_connection_does_not_outlive_its_certificate() {
 }
 
 #[tokio::test]
+async fn a_removed_authority_cuts_what_it_let_in_and_a_new_one_is_let_in_at_once() {
+    for protocol in BOTH {
+        let stack = Stack::with_namespaces().await;
+        let next = Authority::generate().unwrap();
+        let issued = next.client("admin", "system:masters", Lifetime::CLIENT).unwrap();
+        let files =
+            KeyPairFiles { certificate: stack.folder().join("new.crt"), key: stack.folder().join("new.key") };
+        std::fs::write(&files.certificate, issued.certificate).unwrap();
+        std::fs::write(&files.key, issued.key).unwrap();
+        let alpn: &[&[u8]] = if protocol == Protocol::Http1 { &[b"http/1.1"] } else { &[b"h2"] };
+        let tls = ReloadingClient::load(Some(files), stack.pki.authority(), alpn).unwrap();
+        let new = Client::new(stack.address, tls.config(), protocol);
+        let old = stack.client(Who::Master, protocol);
+        assert!(new.open(new.request(Method::GET, "/version", &[], Bytes::new())).await.is_err());
+        let path = format!("{NODES}?watch=1&allowWatchBookmarks=true");
+        let mut old_watch = old.lines(&path, &[]).await;
+
+        stack.believe(&[stack.pki.signer(), &next]);
+        let mut new_watch = new.lines(&path, &[]).await;
+        let created = old.post(NODES, &json!({"metadata": {"name": "n1"}, "spec": {}})).await;
+        assert_eq!(created.status, 201, "{created:?}");
+        for watch in [&mut old_watch, &mut new_watch] {
+            assert_eq!(watch.event().await, ("ADDED".into(), "n1".into()));
+        }
+
+        stack.believe(&[&next]);
+        assert_eq!(old_watch.next().await, Next::Torn, "{protocol:?}");
+        assert!(old.open(old.request(Method::GET, "/version", &[], Bytes::new())).await.is_err());
+        let created = new.post(NODES, &json!({"metadata": {"name": "n2"}, "spec": {}})).await;
+        assert_eq!(created.status, 201, "{created:?}");
+        assert_eq!(new_watch.event().await, ("ADDED".into(), "n2".into()));
+    }
+}
+
+#[tokio::test]
 async fn probes_need_no_credentials_and_readiness_lists_its_checks() {
     let mut stack = Stack::start().await;
     let stranger = stack.client(Who::Anonymous, Protocol::Http1);

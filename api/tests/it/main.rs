@@ -26,4 +26,5 @@ mod request_log;
 mod secrets;
 mod seed;
 mod stack;
+mod tokens;
 mod watches;

@@ -10,7 +10,8 @@ use horchestra_api::http::limits::Limits;
 use horchestra_api::metrics::Metrics;
 use horchestra_api::relay::Relay;
 use horchestra_api::server::{self, Listener, proxy::Block};
-use horchestra_auth::pki::{Lifetime, LocalPki, PairFiles, Process};
+use horchestra_auth::pki::{Authority, Lifetime, LocalPki, PairFiles, Process};
+use horchestra_auth::tokens::Issuer;
 use horchestra_auth::{Authorizer, KeyRing};
 use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer};
 use horchestra_runtime::{Checks, Metrics as Page};
@@ -50,6 +51,7 @@ pub struct Setup {
     /// Without, Secrets can be neither read nor written.
     pub secret_keys: bool,
     pub service: ServiceConfig,
+    pub issuer: Option<Arc<Issuer>>,
 }
 
 impl Default for Setup {
@@ -64,6 +66,7 @@ impl Default for Setup {
             store: None,
             secret_keys: true,
             service: ServiceConfig::default(),
+            issuer: None,
         }
     }
 }
@@ -74,6 +77,7 @@ pub struct Stack {
     pub store: Store,
     pub pki: LocalPki,
     pub page: Page,
+    pub tls: Arc<ReloadingServer>,
     lifetime: Lifetime,
     stop: CancellationToken,
     server: Option<JoinHandle<()>>,
@@ -89,12 +93,15 @@ impl Stack {
         let _ = horchestra_runtime::crypto::install();
         let folder = TempDir::new().unwrap();
         let pki = LocalPki::ensure(&folder.path().join("pki"), &[]).unwrap();
+        let authorities = folder.path().join("clients.crt");
+        std::fs::copy(pki.authority(), &authorities).unwrap();
         let tls = ReloadingServer::load(
             pair(&pki.serving()),
-            ClientCertificates::Optional { ca: pki.authority() },
+            ClientCertificates::Optional { ca: authorities },
             &[b"h2", b"http/1.1"],
         )
         .unwrap();
+        let tls = Arc::new(tls);
         let peer =
             ReloadingClient::load(Some(pair(&pki.controller(Process::Api))), pki.authority(), &[b"h2"])
                 .unwrap();
@@ -110,6 +117,7 @@ impl Stack {
                 ServiceConfig { secret_keys: setup.secret_keys.then(keys), ..setup.service },
             ),
             authorizer: Authorizer::new(),
+            issuer: setup.issuer,
             checks,
             metrics: Metrics::new(&page),
             limits: setup.limits,
@@ -119,15 +127,11 @@ impl Stack {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = tcp.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let tls = Arc::new(tls);
-        let listener = Listener {
-            tcp,
-            tls: Arc::new(move || tls.config()),
-            limits: setup.connections,
-            proxies: setup.proxies,
-        };
+        let listener =
+            Listener { tcp, tls: Arc::clone(&tls), limits: setup.connections, proxies: setup.proxies };
         let server = tokio::spawn(listener.serve(app.clone(), stop.clone(), Duration::from_secs(10)));
-        Stack { address, app, store, pki, page, lifetime: setup.lifetime, stop, server: Some(server), folder }
+        let (lifetime, server) = (setup.lifetime, Some(server));
+        Stack { address, app, store, pki, page, tls, lifetime, stop, server, folder }
     }
 
     /// As [`Stack::start`], with the Namespaces `default` and `team-a`.
@@ -148,6 +152,13 @@ impl Stack {
 
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Lets clients of these authorities, and no others, be believed from now on.
+    pub fn believe(&self, authorities: &[&Authority]) {
+        let bundle: String = authorities.iter().map(|ca| ca.pem().certificate.as_str()).collect();
+        std::fs::write(self.folder.path().join("clients.crt"), bundle).unwrap();
+        assert!(self.tls.reload().unwrap());
     }
 
     fn credential(&self, who: Who) -> Option<PairFiles> {

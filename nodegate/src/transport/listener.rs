@@ -89,9 +89,10 @@ impl Listening {
         S::Future: Send + 'static,
     {
         stream.set_nodelay(true)?;
+        let (config, mut trust) = self.tls.accept();
         let handshake = async {
             let arrival = read_hello(stream).await?;
-            let tls = TlsAcceptor::from(self.tls.config()).accept(arrival.stream).await?;
+            let tls = TlsAcceptor::from(config).accept(arrival.stream).await?;
             Ok::<_, io::Error>((arrival.route, tls))
         };
         let (route, tls) = tokio::select! {
@@ -112,7 +113,14 @@ impl Listening {
                 cut: CancellationToken::new(),
                 in_use: Arc::new(()),
             };
-            serve::http2(tls, connection, grpc, self.streams, &self.settings, &self.tasks, stop).await;
+            let chain = connection.chain.clone();
+            tokio::select! {
+                () = serve::http2(tls, connection, grpc, self.streams, &self.settings, &self.tasks, stop) => {}
+                // Dropping the connection ends the calls on it.
+                () = trust.lost(chain.as_ref()) => {
+                    tracing::info!(%address, "cut: the authority of the client's certificate was removed");
+                }
+            }
         } else {
             serve::http1_refusal(tls, &self.settings).await;
         }

@@ -67,7 +67,9 @@ impl Peer {
         if !identity.valid_at(now) {
             return Err(Status::unauthenticated("the client certificate has expired"));
         }
-        let Credential::Certificate { fingerprint, not_after } = &identity.credential;
+        let Credential::Certificate { fingerprint, not_after } = &identity.credential else {
+            return Err(Status::unauthenticated("a client certificate is required"));
+        };
         Ok(Peer {
             fingerprint: fingerprint.clone(),
             not_after: SystemTime::from(*not_after),

@@ -72,6 +72,27 @@ async fn a_certificate_of_a_foreign_authority_ends_the_handshake() {
 }
 
 #[tokio::test]
+async fn a_removed_authority_cuts_the_sessions_that_it_let_in() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let mut old = world.join(&gateway, "old").await;
+    let next = Authority::generate().unwrap();
+    gateway.believe(&[&world.authority, &next]);
+    let issued = next.node("new", Lifetime::CLIENT).unwrap();
+    let ca = &world.authority.pem().certificate;
+    let identity =
+        Identity::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes(), ca.as_bytes()).unwrap();
+    let new = ScriptedNode::connect(&gateway.controller(), &identity).await.unwrap();
+    gateway.wait_for_session("new").await;
+    assert!(old.is_open() && gateway.has_session("old"));
+
+    gateway.believe(&[&next]);
+    let _ = old.ended(SOON).await.expect("the stream ends");
+    eventually(SOON, async || !gateway.has_session("old")).await;
+    assert!(new.is_open() && gateway.has_session("new"), "the other authority's node stays");
+}
+
+#[tokio::test]
 async fn a_stream_does_not_outlive_its_certificate() {
     let world = World::new().await;
     let gateway = world.gateway().await;

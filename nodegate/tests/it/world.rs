@@ -207,8 +207,11 @@ impl World {
         let service = Service::new(store, ServiceConfig::default());
         let metrics = Metrics::new("test", "0", None);
         let tasks = Tasks::new(&metrics);
-        let gateway = Gateway::launch(service, settings, (nodes, internal), &self.tls(), &metrics, &tasks);
-        let test = TestGateway { gateway, breakable, address, internal: internal_address, tasks };
+        let tls = self.tls();
+        let gateway = Gateway::launch(service, settings, (nodes, internal), &tls, &metrics, &tasks);
+        let authorities = self.authorities();
+        let test =
+            TestGateway { gateway, breakable, address, internal: internal_address, tls, authorities, tasks };
         eventually(SOON, async || test.gateway.gate.readiness()).await;
         test
     }
@@ -217,10 +220,15 @@ impl World {
         let hosts = [HostName::parse("localhost").unwrap()];
         let server = self.authority.server(&hosts, Lifetime::CLIENT).unwrap();
         let controller = self.authority.controller("horchestra-nodegate", &hosts, Lifetime::CLIENT).unwrap();
-        let ca = self.folder.path().join("ca.crt");
+        let ca = self.authorities();
         std::fs::write(&ca, &self.authority.pem().certificate).unwrap();
         GatewayTls::load(self.files("server", &server), &ca, self.files("controller", &controller), &ca)
             .unwrap()
+    }
+
+    /// The file of the authorities that gateways believe.
+    fn authorities(&self) -> PathBuf {
+        self.folder.path().join("ca.crt")
     }
 
     fn files(&self, name: &str, issued: &Issued) -> KeyPairFiles {
@@ -261,6 +269,8 @@ pub struct TestGateway {
     breakable: Option<Arc<MemoryBackend>>,
     pub address: SocketAddr,
     pub internal: SocketAddr,
+    tls: GatewayTls,
+    authorities: PathBuf,
     tasks: Tasks,
 }
 
@@ -272,6 +282,15 @@ impl TestGateway {
 
     pub fn controller(&self) -> Controller {
         Controller::parse(&self.address.to_string()).unwrap()
+    }
+
+    /// Lets these authorities, and no others, be believed from now on.
+    pub fn believe(&self, authorities: &[&Authority]) {
+        let bundle: String = authorities.iter().map(|ca| ca.pem().certificate.as_str()).collect();
+        std::fs::write(&self.authorities, bundle).unwrap();
+        for listener in [&self.tls.nodes, &self.tls.internal] {
+            assert!(listener.reload().unwrap());
+        }
     }
 
     pub fn has_session(&self, node: &str) -> bool {

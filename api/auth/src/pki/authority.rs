@@ -15,6 +15,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
+use zeroize::Zeroizing;
 
 use super::PkiError;
 use crate::identity::{CONTROLLERS, NODES};
@@ -290,10 +291,20 @@ fn params(
 
 /// A key, and its SEC1 PEM.
 fn new_key() -> Result<(KeyPair, String), PkiError> {
+    let pem = sec1_pem()?;
+    let key =
+        KeyPair::from_pem(&pem).map_err(|source| PkiError::Sign { name: "a new key".to_owned(), source })?;
+    Ok((key, pem.to_string()))
+}
+
+/// A new ECDSA key on P-256, in SEC1 PEM.
+pub(crate) fn sec1_pem() -> Result<Zeroizing<String>, PkiError> {
     let generated = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|_| PkiError::Random)?;
     let der: EcPrivateKeyRfc5915Der<'_> = generated.private_key().as_der().map_err(|_| PkiError::Random)?;
-    let encoded = STANDARD.encode(der.as_ref());
-    let mut pem = String::from("-----BEGIN EC PRIVATE KEY-----\n");
+    let encoded = Zeroizing::new(STANDARD.encode(der.as_ref()));
+    // Never grown: what a growing text leaves behind would not be wiped.
+    let mut pem = Zeroizing::new(String::with_capacity(encoded.len() + encoded.len() / 64 + 80));
+    pem.push_str("-----BEGIN EC PRIVATE KEY-----\n");
     let mut rest = encoded.as_str();
     while !rest.is_empty() {
         let (line, tail) = rest.split_at(rest.len().min(64));
@@ -302,7 +313,5 @@ fn new_key() -> Result<(KeyPair, String), PkiError> {
         rest = tail;
     }
     pem.push_str("-----END EC PRIVATE KEY-----\n");
-    let key =
-        KeyPair::from_pem(&pem).map_err(|source| PkiError::Sign { name: "a new key".to_owned(), source })?;
-    Ok((key, pem))
+    Ok(pem)
 }

@@ -24,6 +24,7 @@ mod request;
 
 use std::path::PathBuf;
 
+pub(crate) use authority::sec1_pem;
 pub use authority::{Authority, HostName, Issued, Lifetime};
 pub use files::{private_folder, write_file};
 pub use kubeconfig::Kubeconfig;

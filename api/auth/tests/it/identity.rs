@@ -127,7 +127,9 @@ fn the_credential_is_the_certificate_and_ends_with_it() {
     assert_eq!(identity.node(), Some("node-1"));
     assert!(identity.in_group(NODES) && !identity.in_group(MASTERS));
 
-    let Credential::Certificate { fingerprint: found, not_after } = &identity.credential;
+    let Credential::Certificate { fingerprint: found, not_after } = &identity.credential else {
+        panic!("not a certificate: {:?}", identity.credential)
+    };
     assert_eq!(*found, fingerprint(&leaf));
     assert!(found.len() == 64 && found.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)));
     assert!(identity.valid_at(Timestamp::now()));

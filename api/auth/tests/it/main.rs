@@ -5,6 +5,7 @@ mod identity;
 mod pki;
 mod requests;
 mod sealing;
+mod tokens;
 
 use horchestra_auth::identity::AUTHENTICATED;
 use horchestra_auth::{Credential, Identity};

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use horchestra_auth::Identity;
 use horchestra_auth::identity::{CONTROLLERS, MASTERS, NODES};
 use horchestra_auth::pki::{
     Authority, HostName, Issued, Lifetime, LocalPki, PairFiles, PkiError, Process, private_folder, write_file,
 };
-use horchestra_auth::{Credential, Identity};
 use horchestra_testkit::TempDir;
 use jiff::{SignedDuration, Timestamp};
 use rustls::RootCertStore;
@@ -121,7 +121,7 @@ fn lifetimes_are_positive_and_end_with_the_authority() {
         (Lifetime::of(Duration::MAX).unwrap(), days(3650)),
     ] {
         let issued = authority.client("a", "", lifetime).unwrap();
-        let Credential::Certificate { not_after, .. } = identity(&issued.certificate).credential;
+        let not_after = identity(&issued.certificate).credential.not_after();
         let life = not_after.duration_since(Timestamp::now());
         assert!(
             life <= expected && life > expected - SignedDuration::from_secs(30),

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{KeyPairFiles, TlsError};
 
@@ -51,11 +53,21 @@ impl Contents {
         Ok(Arc::new(roots))
     }
 
-    fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    pub(super) fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let refuse = |source| TlsError::Pem { path: path.to_owned(), what: "certificate", source };
         let certificates = CertificateDer::pem_slice_iter(self.get(path))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|source| refuse(Some(source)))?;
         if certificates.is_empty() { Err(refuse(None)) } else { Ok(certificates) }
     }
+}
+
+/// When the first of these certificates expires; `None` when none of them can be read.
+pub(super) fn first_end(certificates: &[CertificateDer<'_>]) -> Option<SystemTime> {
+    let end = |der: &CertificateDer<'_>| {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+    };
+    certificates.iter().filter_map(end).min()
 }

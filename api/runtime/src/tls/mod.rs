@@ -13,24 +13,24 @@
 //!   identity whose certificate has expired, or whose authority was removed, since it was verified.
 //! - The files are compared by content at every interval. A complete, consistent new set is used from the
 //!   next handshake on; anything else (a key that does not fit, a half-written file) leaves the previous set
-//!   in use, is logged, and is tried again. Open connections keep what they were made with.
+//!   in use, is logged, and is tried again.
+//! - Open connections keep what they were made with, with one exception: when the clients' authorities have
+//!   changed, [`Trust`] verifies the client's certificate anew, and tells the listener to cut a connection whose
+//!   certificate leads to none of them any more. Taking an authority out of the file is the one way to revoke.
 //!
 //! Refused: watching by inotify (misses bind mounts and symbolic-link swaps in containers), and revocation
 //! lists (certificates here are short-lived instead).
 
 mod client;
 mod files;
+mod metrics;
 mod server;
 
-use std::error::Error as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
+use std::path::PathBuf;
 
 pub use client::ReloadingClient;
-pub use server::ReloadingServer;
+pub use metrics::TlsMetrics;
+pub use server::{ReloadingServer, Trust};
 
 /// Which client certificates a listener wants.
 #[derive(Clone, Debug)]
@@ -94,36 +94,4 @@ pub enum TlsError {
         #[source]
         source: rustls::Error,
     },
-}
-
-/// Runs `reload` at every `interval` until `stopping`. A failure is logged when it starts, not at every look.
-async fn follow(
-    interval: Duration,
-    stopping: CancellationToken,
-    what: &Path,
-    reload: impl Fn() -> Result<bool, TlsError>,
-) {
-    let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(10)));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last_failure = String::new();
-    while stopping.run_until_cancelled(ticks.tick()).await.is_some() {
-        match reload() {
-            Ok(false) => last_failure.clear(),
-            Ok(true) => {
-                last_failure.clear();
-                tracing::info!(file = %what.display(), "new TLS files are in use");
-            }
-            Err(error) => {
-                let failure = error.to_string();
-                if failure != last_failure {
-                    tracing::warn!(
-                        %error,
-                        cause = error.source().map(tracing::field::display),
-                        "TLS files cannot be used, the previous ones stay in use"
-                    );
-                    last_failure = failure;
-                }
-            }
-        }
-    }
 }

@@ -3,8 +3,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use horchestra_runtime::PeerChain;
-use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer, TlsError};
+use horchestra_runtime::tls::{
+    ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer, TlsError, TlsMetrics,
+};
+use horchestra_runtime::{Metrics, PeerChain};
 use horchestra_testkit::{TempDir, eventually};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -418,6 +420,108 @@ async fn a_new_authority_lets_its_clients_in_and_a_removed_one_keeps_them_out() 
     fs::write(&authorities, "no certificate").unwrap();
     assert!(matches!(fixture.server.reload(), Err(TlsError::Pem { .. })));
     assert!(let_in(&new).await);
+}
+
+#[tokio::test]
+async fn a_connection_is_cut_when_the_authority_behind_it_is_removed() {
+    let fixture = Fixture::new(false);
+    let other = Ca::new("another authority");
+    let authorities = fixture.dir.path().join("ca.crt");
+    let both = format!("{}{}", fixture.ca.pem, other.pem);
+    fs::write(&authorities, &both).unwrap();
+    assert!(fixture.server.reload().unwrap());
+
+    let lost = async |pair: Option<&Pair>| {
+        let (_, mut trust) = fixture.server.accept();
+        let connection = fixture.connect(fixture.client(pair, &[])).await.unwrap();
+        let chain = PeerChain::of(connection.session());
+        let (heard, hear) = tokio::sync::oneshot::channel();
+        let waiting = tokio::spawn(async move {
+            trust.lost(chain.as_ref()).await;
+            let _ = heard.send(());
+        });
+        (waiting, hear)
+    };
+    let (old, mut old_cut) = lost(Some(&fixture.ca.client("alice"))).await;
+    let (new, mut new_cut) = lost(Some(&other.client("alice"))).await;
+    let (anonymous, mut anonymous_cut) = lost(None).await;
+
+    // Neither a new pair nor an order of authorities that says the same is a reason.
+    write(&fixture.dir, "server", &fixture.ca.server("second"));
+    fs::write(&authorities, format!("{}{}", other.pem, fixture.ca.pem)).unwrap();
+    assert!(fixture.server.reload().unwrap());
+    // A removed authority is, although the pair is broken.
+    fs::write(fixture.dir.path().join("server.key"), "half a key").unwrap();
+    fs::write(&authorities, &other.pem).unwrap();
+    assert!(fixture.server.reload().is_err());
+    assert!(fixture.server.failing());
+    tokio::time::timeout(DEADLINE, &mut old_cut).await.expect("cut").unwrap();
+    // The change has been judged for one of them and cannot be pending for the others: each has a task of its
+    // own on this one thread, woken before the first one could be heard.
+    for cut in [&mut new_cut, &mut anonymous_cut] {
+        assert!(cut.try_recv().is_err());
+    }
+    let late = fixture.connect(fixture.client(Some(&fixture.ca.client("alice")), &[])).await;
+    assert!(late.is_err());
+    old.await.unwrap();
+    new.abort();
+    anonymous.abort();
+}
+
+#[tokio::test]
+async fn a_change_between_the_settings_and_the_handshake_is_not_missed() {
+    let fixture = Fixture::new(false);
+    let (config, mut trust) = fixture.server.accept();
+    fs::write(fixture.dir.path().join("ca.crt"), &Ca::new("another authority").pem).unwrap();
+    assert!(fixture.server.reload().unwrap());
+    let client = fixture.client(Some(&fixture.ca.client("alice")), &[]);
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let accepting = TlsAcceptor::from(config).accept(far);
+    let connecting = TlsConnector::from(client).connect(ServerName::try_from("localhost").unwrap(), near);
+    let (server, _client) = tokio::join!(accepting, connecting);
+    let chain = PeerChain::of(server.unwrap().get_ref().1);
+    assert!(chain.is_some(), "the old settings let it in");
+    tokio::time::timeout(DEADLINE, trust.lost(chain.as_ref())).await.expect("cut at once");
+}
+
+#[tokio::test]
+async fn metrics_say_how_long_the_files_last() {
+    let fixture = Fixture::new(false);
+    let client = ReloadingClient::load(None, fixture.dir.path().join("ca.crt"), &[]).unwrap();
+    let client = Arc::new(client);
+    let metrics = Metrics::new("test", "0", None);
+    TlsMetrics::default()
+        .server("serving", "client-authorities", &fixture.server)
+        .client("own", "gateway-authorities", &client)
+        .register(&metrics);
+    let value = |name: &str, certificate: &str| {
+        let text = metrics.encode().unwrap();
+        let start = format!("horchestra_{name}{{certificate=\"{certificate}\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(start.as_str()));
+        line.map(|value| value.parse::<i64>().unwrap())
+    };
+    let day = 24 * 3600;
+    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let now = i64::try_from(now.as_secs()).unwrap();
+    let lasting = |days: i64| {
+        let mut params = params("short", ExtendedKeyUsagePurpose::ServerAuth);
+        params.not_after = time::OffsetDateTime::from_unix_timestamp(now + days * day).unwrap();
+        params
+    };
+    for days in [10, -1] {
+        write(&fixture.dir, "server", &fixture.ca.issue(lasting(days)));
+        assert!(fixture.server.reload().unwrap());
+        let left = value("tls_expiry_seconds", "serving").unwrap();
+        assert!((days * day - 600..=days * day).contains(&left), "{left}");
+    }
+    assert!(value("tls_expiry_seconds", "client-authorities").unwrap() > day);
+    assert!(value("tls_expiry_seconds", "gateway-authorities").unwrap() > day);
+    assert_eq!(value("tls_expiry_seconds", "own"), None, "it shows nothing");
+    assert_eq!(value("tls_files_unusable", "serving"), Some(0));
+    fs::write(fixture.dir.path().join("server.key"), "half a key").unwrap();
+    assert!(fixture.server.reload().is_err());
+    assert_eq!(value("tls_files_unusable", "serving"), Some(1));
+    assert_eq!(value("tls_files_unusable", "own"), Some(0));
 }
 
 #[tokio::test]
