@@ -100,7 +100,7 @@ async fn a_placed_application_is_deleted_in_two_steps() {
     let body = r#"{"kind":"DeleteOptions","apiVersion":"horchestra.io/v1","propagationPolicy":"Background"}"#;
     for _ in 0..2 {
         let deleted = client.send(Method::DELETE, &format!("{APPS}/placed"), &[], body).await;
-        assert_eq!((deleted.status, &deleted.json()["status"]), (200, &json!("Success")));
+        assert_eq!((deleted.status, &deleted.json()["kind"]), (200, &json!("Application")));
     }
     let held = client.get(&format!("{APPS}/placed")).await.json();
     assert!(held["metadata"]["deletionTimestamp"].is_string());

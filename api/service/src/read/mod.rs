@@ -43,7 +43,9 @@ impl At {
 }
 
 fn bad_revision(text: &str) -> Status {
-    Status::bad_request(format!("invalid resource version {text:?}: it must be a decimal number"))
+    Status::bad_request(format!(
+        "resourceVersion: invalid resource version {text:?}: it must be a decimal number"
+    ))
 }
 
 impl Service {

@@ -344,7 +344,13 @@ impl History {
                 (true, true) => "MODIFIED",
                 (true, false) => "DELETED",
             };
-            Some(Event { kind: kind.to_owned(), ..event.clone() })
+            let mut shown = Event { kind: kind.to_owned(), ..event.clone() };
+            if kind != event.kind && kind == "DELETED" {
+                // It is still there, only not for this watch: which is shown what it last saw.
+                shown.object = before.object?;
+                shown.object["metadata"]["resourceVersion"] = event.revision.to_string().into();
+            }
+            Some(shown)
         })
     }
 }

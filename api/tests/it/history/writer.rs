@@ -231,8 +231,10 @@ impl Writer {
         let reply = client.send(Method::DELETE, &item(key), &[], options.to_string()).await;
         let claim = match reply.status {
             200 => {
-                let uid =
-                    reply.json()["details"]["uid"].as_str().expect("the uid of what was deleted").to_owned();
+                // A Status when it is gone, the object while something holds it.
+                let answer = reply.json();
+                let uid = answer["details"]["uid"].as_str().or(answer["metadata"]["uid"].as_str());
+                let uid = uid.expect("the uid of what was deleted").to_owned();
                 Claim::Deleted { key: key.to_owned(), uid, condition }
             }
             404 => Claim::Saw { key: key.to_owned(), object: None, not_before: 0 },
