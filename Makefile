@@ -31,7 +31,9 @@ down: ## Stop the stack; its data stays
 status: ## Say what runs
 	@if [ -x $(LOCAL) ]; then $(LOCAL) status; else echo "Nothing was built yet: make up"; fi
 
-test: build ## Run every test (starts what it needs)
+# Building the tests builds every binary as well, with the libraries of the tests: `build` before it would
+# only build a part of all that a second time.
+test: ## Run every test (starts what it needs)
 	@command -v kubectl >/dev/null || echo "NOTE: no kubectl on PATH; the kubectl tests will say so and pass over"
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		$(CARGO) nextest run --locked --workspace; \
@@ -40,12 +42,13 @@ test: build ## Run every test (starts what it needs)
 	fi
 	$(CARGO) test --locked --workspace --doc
 
-# Essays link to private items: the docs are for readers of the code, and are rendered with them.
+# Essays link to private items: the docs are for readers of the code, and are rendered with them. The rules of
+# the workspace are a test; for the whole workspace, so that `make test` finds built what this has built.
 lint: ## Formatting, clippy, documentation, licences and advisories
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --locked --workspace --no-deps --document-private-items --quiet
-	$(CARGO) test --locked --quiet -p horchestra-testkit --test it workspace
+	$(CARGO) test --locked --quiet --workspace --test it workspace::
 	@if ! command -v cargo-deny >/dev/null; then \
 		echo "advisories: passed over, cargo-deny is not installed (licences were checked by the test above)"; \
 	elif ! $(CARGO) deny fetch db >/dev/null 2>&1; then \

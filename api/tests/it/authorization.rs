@@ -95,7 +95,7 @@ async fn nothing_is_open_that_is_not_on_the_list() {
         ("node", Who::Node("node-1")),
         ("master", Who::Master),
     ] {
-        let client = stack.client(who, Protocol::Http2);
+        let client = stack.client(who, Protocol::Http2).keep().await;
         for route in routes() {
             for method in METHODS {
                 if method == Method::GET && route.contains("watch=") {
