@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use horchestra_core::gates::Gates;
+use horchestra_core::ranges::Network;
 use horchestra_runtime::args::{
     DatabaseArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs, TokenArgs,
     duration,
@@ -80,6 +81,12 @@ pub struct ServeArgs {
     /// said otherwise]
     #[arg(long, value_name = "GATES")]
     pub feature_gates: Option<Gates>,
+
+    /// Where Services that name no address get one from, such as 10.243.0.0/16; nodes and workloads must not have
+    /// addresses of it. The first process that says one decides, and processes that ran before have to be started
+    /// again [default: the cluster's]
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    pub service_cidr: Option<Network>,
 
     /// Peers whose PROXY protocol (version 2) header is believed: an address or a block, may be repeated
     #[arg(long, value_name = "ADDRESS[/BITS]")]

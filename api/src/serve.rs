@@ -118,6 +118,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         node_ready_timeout: args.node_ready_timeout,
         feature_gates: args.feature_gates,
         jwt_issuer: args.tokens.jwt_issuer.clone(),
+        service_range: args.service_cidr,
     };
     let settings = tokio::select! {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
@@ -154,6 +155,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let config = ServiceConfig {
         ready_timeout: settings.node_ready_timeout(),
         gates: settings.feature_gates,
+        service_range: settings.service_range,
         secret_keys,
         ..ServiceConfig::default()
     };

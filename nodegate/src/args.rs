@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use horchestra_core::gates::Gates;
+use horchestra_core::ranges::Network;
 use horchestra_runtime::args::{
     DatabaseArgs, InternalArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs,
     duration,
@@ -54,6 +55,12 @@ pub struct Args {
     /// said otherwise]
     #[arg(long, value_name = "GATES")]
     pub feature_gates: Option<Gates>,
+
+    /// Where Services that name no address get one from, such as 10.243.0.0/16; nodes and workloads must not have
+    /// addresses of it. The first process that says one decides, and processes that ran before have to be started
+    /// again [default: the cluster's]
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    pub service_cidr: Option<Network>,
 
     /// Let only those new nodes register whose address has a reverse name that begins with the node's name
     #[arg(long)]

@@ -60,6 +60,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let wanted = Wanted {
         node_ready_timeout: args.node_ready_timeout,
         feature_gates: args.feature_gates,
+        service_range: args.service_cidr,
         ..Wanted::default()
     };
     let cluster = tokio::select! {

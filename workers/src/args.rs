@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use horchestra_core::gates::Gates;
+use horchestra_core::ranges::Network;
 use horchestra_runtime::args::{DatabaseArgs, MetricsArgs, ShutdownArgs, TelemetryArgs, duration};
 
 use crate::scheduler::plugins::Strategy;
@@ -25,6 +26,12 @@ pub struct Args {
     /// said otherwise]
     #[arg(long, value_name = "GATES")]
     pub feature_gates: Option<Gates>,
+
+    /// Where Services that name no address get one from, such as 10.243.0.0/16; nodes and workloads must not have
+    /// addresses of it. The first process that says one decides, and processes that ran before have to be started
+    /// again [default: the cluster's]
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    pub service_cidr: Option<Network>,
 
     /// Which node is better among those that fit
     #[arg(long, value_enum, default_value_t = Strategy::Spread, value_name = "STRATEGY")]

@@ -58,6 +58,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let wanted = Wanted {
         node_ready_timeout: args.node_ready_timeout,
         feature_gates: args.feature_gates,
+        service_range: args.service_cidr,
         ..Wanted::default()
     };
     let settings = tokio::select! {
@@ -67,6 +68,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let config = ServiceConfig {
         ready_timeout: settings.node_ready_timeout(),
         gates: settings.feature_gates,
+        service_range: settings.service_range,
         ..ServiceConfig::default()
     };
     let service = Service::new(store.clone(), config);

@@ -25,6 +25,7 @@ pub mod openapi;
 pub mod patch;
 pub mod path;
 pub mod quantity;
+pub mod ranges;
 pub mod reasons;
 pub mod registry;
 pub mod schema;

@@ -7,11 +7,13 @@ use horchestra_auth::KeyRing;
 use horchestra_core::doors::Door;
 use horchestra_core::gates::Gates;
 use horchestra_core::kind::{Key, Kind};
+use horchestra_core::ranges::Network;
 use horchestra_core::status::Status;
 use horchestra_store::{Entry, Revision, Store};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::admission::allocation::Allocator;
 use crate::caller::RequestContext;
 use crate::events::EventRecord;
 use crate::read::{Heartbeats, Watch};
@@ -33,6 +35,8 @@ pub struct ServiceConfig {
     pub heartbeat_refresh: Duration,
     /// Features that are switched on (none).
     pub gates: Gates,
+    /// Where Services get their addresses from; without, they get none.
+    pub service_range: Option<Network>,
     /// What Secrets are sealed and opened with; without it they can be neither read nor written.
     pub secret_keys: Option<Arc<KeyRing>>,
 }
@@ -46,6 +50,7 @@ impl Default for ServiceConfig {
             bookmark_interval: Duration::from_secs(50),
             heartbeat_refresh: Duration::from_secs(1),
             gates: Gates::default(),
+            service_range: None,
             secret_keys: None,
         }
     }
@@ -62,12 +67,14 @@ pub(crate) struct Inner {
     pub(crate) config: ServiceConfig,
     pub(crate) queues: Queues,
     pub(crate) heartbeats: Heartbeats,
+    pub(crate) allocator: Allocator,
 }
 
 impl Service {
     pub fn new(store: Store, config: ServiceConfig) -> Service {
         let (queues, heartbeats) = (Queues::new(), Heartbeats::default());
-        Service { inner: Arc::new(Inner { store, config, queues, heartbeats }) }
+        let allocator = Allocator::new(config.service_range);
+        Service { inner: Arc::new(Inner { store, config, queues, heartbeats, allocator }) }
     }
 
     pub fn store(&self) -> &Store {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use horchestra_core::gates::{Gate, Gates};
+use horchestra_core::ranges::Network;
 use horchestra_store::{ReadError, Store};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,9 @@ pub struct ClusterSettings {
     /// The name of the issuer of workload tokens, once a process has said one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt_issuer: Option<String>,
+    /// Where Services get their addresses from, once a process has said so; without, they get none.
+    #[serde(default, rename = "serviceCIDR", skip_serializing_if = "Option::is_none")]
+    pub service_range: Option<Network>,
     #[serde(flatten)]
     pub others: serde_json::Map<String, serde_json::Value>,
 }
@@ -33,6 +37,7 @@ pub struct Wanted {
     pub node_ready_timeout: Option<Duration>,
     pub feature_gates: Option<Gates>,
     pub jwt_issuer: Option<String>,
+    pub service_range: Option<Network>,
 }
 
 /// Without a flag, and without a row.
@@ -63,6 +68,7 @@ impl ClusterSettings {
             node_ready_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
             feature_gates: wanted.feature_gates.unwrap_or_default(),
             jwt_issuer: wanted.jwt_issuer.clone(),
+            service_range: wanted.service_range,
             others: serde_json::Map::new(),
         }
     }
@@ -92,7 +98,18 @@ impl ClusterSettings {
         {
             return differ("jwt-issuer", format!("{ours:?}"), format!("{theirs:?}"));
         }
+        if let (Some(ours), Some(theirs)) = (wanted.service_range, self.service_range)
+            && ours != theirs
+        {
+            return differ("service-cidr", ours.to_string(), theirs.to_string());
+        }
         Ok(())
+    }
+
+    /// Takes over what the cluster has no use for until it is given one.
+    fn adopt(&mut self, wanted: &Wanted) {
+        self.jwt_issuer = self.jwt_issuer.take().or_else(|| wanted.jwt_issuer.clone());
+        self.service_range = self.service_range.or(wanted.service_range);
     }
 
     /// As [`ClusterSettings::agree`], and waits for a database that cannot be reached yet.
@@ -116,11 +133,11 @@ impl ClusterSettings {
                     let mut settings: ClusterSettings =
                         serde_json::from_slice(&row.body).map_err(SettingsError::Unreadable)?;
                     settings.check(wanted)?;
-                    if settings.jwt_issuer.is_some() || wanted.jwt_issuer.is_none() {
+                    let before = settings.clone();
+                    settings.adopt(wanted);
+                    if settings == before {
                         return Ok(settings);
                     }
-                    // A cluster without tokens has no use for the name until it is given one.
-                    settings.jwt_issuer.clone_from(&wanted.jwt_issuer);
                     (settings, row.version)
                 }
                 None => (ClusterSettings::of(wanted), 0),
@@ -189,13 +206,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn all_processes_have_the_same_range_of_addresses() {
+        let range = |text: &str| Wanted { service_range: Some(text.parse().unwrap()), ..Wanted::default() };
+        let store = Store::memory();
+        let without = ClusterSettings::agree(&store, &Wanted::default()).await.unwrap();
+        assert_eq!(without.service_range, None);
+        let first = ClusterSettings::agree(&store, &range("10.243.0.0/16")).await.unwrap();
+        assert_eq!(
+            first.service_range.unwrap().to_string(),
+            "10.243.0.0/16",
+            "said later, it counts from then on"
+        );
+        for same in [Wanted::default(), range("10.243.0.0/16"), range("10.243.9.9/16")] {
+            assert_eq!(ClusterSettings::agree(&store, &same).await.unwrap(), first);
+        }
+        let refused = ClusterSettings::agree(&store, &range("10.96.0.0/12")).await.unwrap_err().to_string();
+        assert!(refused.contains("10.96.0.0/12") && refused.contains("10.243.0.0/16"), "{refused}");
+    }
+
+    #[tokio::test]
     async fn settings_of_an_older_version_have_no_gates() {
         let store = Store::memory();
         assert!(
             store.write_settings(Bytes::from_static(br#"{"nodeReadyTimeoutMs":1000}"#), 0).await.unwrap()
         );
         let read = ClusterSettings::agree(&store, &Wanted::default()).await.unwrap();
-        assert_eq!(read.feature_gates, Gates::default());
+        assert_eq!((read.feature_gates, read.service_range), (Gates::default(), None));
     }
 
     #[tokio::test]

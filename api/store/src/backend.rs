@@ -30,6 +30,9 @@
 //! * Claims: a claim is refused while another owner holds the value, unless both are shared. Claiming again
 //!   what one holds sets its `shared` flag anew (still refused if others hold it and the new one is
 //!   exclusive). Deleting an object releases every claim whose owner is its uid.
+//! * Numbers: of the claims of a space that are a number or a range, and that another owner holds, the one with
+//!   the lowest last number that is not below the first one asked for decides: all are unclaimed if it begins
+//!   above the last one asked for. Where held ranges do not overlap that is exact.
 //! * Capacity: fits if for both cpu and memory the sum over Applications whose `columns.node` is the node is
 //!   at most the Node object's column; a column of 0 is without bound if the guard says so. A Node that does
 //!   not exist fails the guard.

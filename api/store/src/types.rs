@@ -114,7 +114,8 @@ pub enum Op {
     /// tombstone.
     Delete { key: Key, expect: Revision },
     /// Takes `value` of `space` for `owner` (an object uid); refused while another owner holds it, unless
-    /// both claims are shared. Claiming again what one holds is fine.
+    /// both claims are shared. Claiming again what one holds is fine. A value that is a number, or a range of
+    /// numbers, can be asked for with [`Guard::Unclaimed`].
     Claim { space: String, value: String, owner: Uuid, shared: bool },
     /// Gives back what `owner` holds of `space`; nothing held is fine.
     Release { space: String, owner: Uuid },
@@ -134,6 +135,9 @@ pub enum Guard {
     EventsAtMost { namespace: String, limit: i64 },
     /// No object refers to `target` by `relation`.
     NoEdge { relation: Relation, target: Key },
+    /// Nobody but `owner` holds a number of `space` that is in `value`, which is one number (`7`) or a range of
+    /// them (`<first>/<count>`). Ranges that are held in one space must not overlap each other.
+    Unclaimed { space: String, value: String, owner: Uuid },
     /// At most `limit` objects refer to `target` by `relation`.
     EdgesAtMost { relation: Relation, target: Key, limit: i64 },
     /// After this item, the Applications placed on `node` fit its capacity. `zero_is_unbounded`: a node
@@ -165,6 +169,20 @@ pub struct Item {
     pub who: Attribution,
 }
 
+/// The first and the last number of a claimed value, if it is one number or a range of them.
+pub fn numbers(value: &str) -> Option<(i64, i64)> {
+    let number = |text: &str| {
+        let digits = (1..=15).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        if digits { text.parse::<i64>().ok() } else { None }
+    };
+    match value.split_once('/') {
+        None => number(value).map(|number| (number, number)),
+        Some((first, count)) => {
+            number(first).zip(number(count)).map(|(first, count)| (first, first + count - 1))
+        }
+    }
+}
+
 /// The most operations an item may have.
 pub const MAX_OPS: usize = 64;
 
@@ -186,7 +204,14 @@ impl Item {
                 sealing::check(draft)?;
             }
         }
-        Ok(())
+        let odd = self.guards.iter().find_map(|guard| match guard {
+            Guard::Unclaimed { value, .. } if numbers(value).is_none() => Some(value),
+            _ => None,
+        });
+        match odd {
+            Some(value) => Err(format!("{value:?} is no number and no range of numbers")),
+            None => Ok(()),
+        }
     }
 }
 

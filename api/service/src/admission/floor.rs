@@ -14,13 +14,12 @@ use super::{Attributes, Denial};
 const FALLBACK_ID: i64 = 65532;
 const IDS: [&str; 2] = ["runAsUser", "runAsGroup"];
 
-/// Fills ids that nobody chose. Only where there is a spec: a missing one is the schema's to report. On an
-/// update an id that was left out stays what it was, so that a workload never changes its user unasked.
+/// Fills ids that neither the author nor an allocator chose. Only where there is a spec: a missing one is the
+/// schema's to report.
 pub(super) fn fill(attributes: &Attributes<'_>, object: &mut Object) {
     if attributes.key.kind != Kind::Application {
         return;
     }
-    let stored = |member: &str| attributes.old?.at(&["spec", "securityContext", member]).cloned();
     let Some(spec) = object.0.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
@@ -28,8 +27,7 @@ pub(super) fn fill(attributes: &Attributes<'_>, object: &mut Object) {
     if let Some(context) = context.as_object_mut() {
         for member in IDS {
             if !context.contains_key(member) {
-                let id = stored(member).unwrap_or_else(|| json!(FALLBACK_ID));
-                context.insert(member.to_owned(), id);
+                context.insert(member.to_owned(), json!(FALLBACK_ID));
             }
         }
     }

@@ -14,6 +14,7 @@
 //! run again at will), and exemptions inside plugins (who is exempt stands in the table, where a test walks
 //! through every combination).
 
+pub(crate) mod allocation;
 mod capacity;
 mod finalizers;
 mod floor;
@@ -32,6 +33,7 @@ use horchestra_core::gates::Gates;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::metadata;
 use horchestra_core::object::Object;
+use horchestra_core::ranges::IdBlock;
 use horchestra_core::status::Status;
 use horchestra_store::{Columns, Guard, Op, Snapshot};
 use serde_json::Value;
@@ -45,6 +47,7 @@ pub(crate) use table::{CallerClass, Door, Operation, Plugin};
 
 use crate::caller::Caller;
 use crate::placement;
+use allocation::{Allocator, Reserved};
 
 /// A write as plugins see it.
 pub(crate) struct Attributes<'a> {
@@ -58,6 +61,7 @@ pub(crate) struct Attributes<'a> {
     pub old_columns: Option<&'a Columns>,
     pub view: &'a Snapshot,
     pub gates: Gates,
+    pub allocator: &'a Allocator,
 }
 
 impl Attributes<'_> {
@@ -100,6 +104,8 @@ pub(crate) struct Claim {
     pub space: String,
     pub value: String,
     pub refusal: Status,
+    /// Whether the server chose the value: then another one will do.
+    pub chosen: bool,
 }
 
 /// What plugins have to say besides yes.
@@ -111,6 +117,10 @@ pub(crate) struct Verdict {
     pub ops: Vec<Op>,
     /// What to say of those claims that fail.
     pub claims: Vec<Claim>,
+    /// Values that were chosen; they are set aside for as long as this is kept.
+    pub reserved: Vec<Reserved>,
+    /// The block of ids of the namespace, where the ids of a workload are confined to one.
+    pub block: Option<IdBlock>,
 }
 
 impl Verdict {
@@ -120,9 +130,20 @@ impl Verdict {
 
     /// Takes a value for the object `owner` alone.
     fn claim(&mut self, space: &str, value: String, owner: Uuid, refusal: Status) {
+        let chosen = self.reserved.iter().any(|reserved| reserved.is_of(space));
         let (space, shared) = (space.to_owned(), false);
         self.ops.push(Op::Claim { space: space.clone(), value: value.clone(), owner, shared });
-        self.claims.push(Claim { space, value, refusal });
+        self.claims.push(Claim { space, value, refusal, chosen });
+    }
+
+    /// Takes a value for the object `owner`, beside others who take it in this way.
+    fn claim_shared(&mut self, space: &str, value: String, owner: Uuid) {
+        self.ops.push(Op::Claim { space: space.to_owned(), value, owner, shared: true });
+    }
+
+    /// Whether another object than the one that is judged is written along.
+    fn writes(&self, key: &Key) -> bool {
+        self.ops.iter().any(|op| op.key() == Some(key))
     }
 
     /// Gives back what `owner` holds of a space.
@@ -188,6 +209,11 @@ impl Plugin {
             Plugin::DoorOwned => door_owned(attributes, object),
             Plugin::FinalizerHolds => finalizers::derive_holds(attributes, object),
             Plugin::PlacementStatus => placement_status(attributes, object),
+            Plugin::IdAllocation => {
+                allocation::assign_block(attributes, object, verdict)?;
+                allocation::choose_ids(attributes, object, verdict)?;
+            }
+            Plugin::AddressAllocation => allocation::choose_address(attributes, object, verdict)?,
             Plugin::NoRootFloor => floor::fill(attributes, object),
             Plugin::NodeAdmission => nodes::admit(attributes, object),
             Plugin::SecretPolicy
@@ -225,7 +251,12 @@ impl Plugin {
             | Plugin::DoorOwned
             | Plugin::FinalizerHolds
             | Plugin::PlacementStatus
+            | Plugin::AddressAllocation
             | Plugin::NodeAdmission => Ok(()),
+            Plugin::IdAllocation => {
+                allocation::check_block(attributes, object, verdict)?;
+                allocation::confine_ids(attributes, object, verdict)
+            }
             Plugin::MetadataSyntax => {
                 metadata_syntax(attributes, object, verdict);
                 Ok(())

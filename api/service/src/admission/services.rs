@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::{Attributes, Denial, Verdict};
 
 /// Addresses that Services have.
-const ADDRESSES: &str = "service-address";
+pub(super) const ADDRESSES: &str = "service-address";
 /// Most names of nodes that one commit looks up again. A Service with more ports than this is judged by what
 /// this process knows of nodes alone.
 const MOST_LOOKED_UP: usize = 256;

@@ -76,6 +76,10 @@ pub(crate) enum Plugin {
     FinalizerHolds,
     /// A new placement makes what an earlier one reported void; that of a deleting Application stays.
     PlacementStatus,
+    /// A namespace has a block of user ids, and its workloads run under ids of that block.
+    IdAllocation,
+    /// A Service gets its address from the range of the cluster.
+    AddressAllocation,
     /// Nothing runs as root; nothing smuggles lines into a unit file.
     NoRootFloor,
     /// Nodes that operators make or uncordon are admitted.
@@ -117,7 +121,7 @@ pub(crate) enum Plugin {
 }
 
 impl Plugin {
-    pub(crate) const ALL: [Plugin; 27] = [
+    pub(crate) const ALL: [Plugin; 29] = [
         Plugin::Stamping,
         Plugin::SecretPolicy,
         Plugin::RequestPolicy,
@@ -126,6 +130,8 @@ impl Plugin {
         Plugin::DoorOwned,
         Plugin::FinalizerHolds,
         Plugin::PlacementStatus,
+        Plugin::IdAllocation,
+        Plugin::AddressAllocation,
         Plugin::NoRootFloor,
         Plugin::NodeAdmission,
         Plugin::MetadataSyntax,
@@ -156,6 +162,8 @@ impl Plugin {
             Plugin::Stamping => true,
             Plugin::RequestPolicy
             | Plugin::DoorOwned
+            | Plugin::IdAllocation
+            | Plugin::AddressAllocation
             | Plugin::NoRootFloor
             | Plugin::FinalizerHolds
             | Plugin::PlacementStatus => door == Door::Main,
@@ -176,11 +184,13 @@ impl Plugin {
             | Plugin::DoorOwned
             | Plugin::FinalizerHolds
             | Plugin::PlacementStatus
+            | Plugin::AddressAllocation
             | Plugin::NodeAdmission => false,
             Plugin::ChildOwnership | Plugin::MetadataSyntax => written && caller.identified(),
             Plugin::NoRootFloor => operation != Operation::Delete,
             Plugin::SecretPolicy
             | Plugin::RequestPolicy
+            | Plugin::IdAllocation
             | Plugin::ObjectRules
             | Plugin::SetExpansion
             | Plugin::ServiceNames
@@ -227,6 +237,8 @@ mod tests {
             (Plugin::DoorOwned, &all, "cu", ""),
             (Plugin::FinalizerHolds, &all, "cu", ""),
             (Plugin::PlacementStatus, &all, "cu", ""),
+            (Plugin::IdAllocation, &all, "cu", "cu"),
+            (Plugin::AddressAllocation, &all, "cu", ""),
             (Plugin::NoRootFloor, &all, "cu", "cus"),
             (Plugin::NodeAdmission, &[Client, NodeIdentity], "cu", ""),
             (Plugin::MetadataSyntax, &[Client, NodeIdentity], "", "cu"),

@@ -83,6 +83,7 @@ pub(super) fn plan(
         old_columns: None,
         view: attempt.view,
         gates: service.config().gates,
+        allocator: &service.inner.allocator,
     };
     admission::mutate(&attributes, &mut object, &mut verdict)?;
     let columns = columns(spec, &object);

@@ -11,7 +11,6 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use horchestra_core::gates::Gates;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::Object;
 use horchestra_core::status::{Cause, Reason, Status};
@@ -54,7 +53,7 @@ impl Service {
             .run(context, "delete", key, options.dry_run, |attempt: Attempt<'_>| {
                 let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
                 check_preconditions(&old, options)?;
-                plan(context, self.config().gates, &attempt, key, &old, options)
+                plan(self, context, &attempt, key, &old, options)
             })
             .await?;
         Ok(Deleted { entry: written.entry, erased: written.erased, warnings: written.warnings })
@@ -93,8 +92,8 @@ impl Service {
 }
 
 fn plan(
+    service: &Service,
     context: &RequestContext,
-    gates: Gates,
     attempt: &Attempt<'_>,
     key: &Key,
     old: &Arc<Entry>,
@@ -111,7 +110,8 @@ fn plan(
         old: Some(&stored),
         old_columns: Some(&old.columns),
         view: attempt.view,
-        gates,
+        gates: service.config().gates,
+        allocator: &service.inner.allocator,
     };
     let mut verdict = Verdict::default();
     admission::validate(&attributes, &stored, &old.columns, &mut verdict)?;

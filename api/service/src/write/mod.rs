@@ -126,7 +126,9 @@ impl Service {
                 Ok(plan) => plan,
             };
             let Plan { change, verdict } = plan;
-            let Verdict { mut demands, warnings, ops: mut further, claims } = verdict;
+            // What was chosen stays set aside until it is known what became of the write.
+            let Verdict { mut demands, warnings, ops: mut further, claims, reserved: _reserved, .. } =
+                verdict;
             if dry_run {
                 return Ok(preview(change, warnings));
             }
@@ -188,10 +190,14 @@ impl Service {
                 // Claims are judged after everything else of the item: this one is taken, right now.
                 Err(CommitError::Refused(Refusal::ClaimTaken { space, value })) => {
                     let known = claims.into_iter().find(|it| it.space == space && it.value == value);
-                    let taken = Refusal::ClaimTaken { space, value };
-                    return Err(
-                        known.map_or_else(|| errors::commit_status(key, &taken.into()), |it| it.refusal)
-                    );
+                    match known {
+                        Some(claim) if claim.chosen => last_refusal = Some(claim.refusal),
+                        Some(claim) => return Err(claim.refusal),
+                        None => {
+                            let taken = Refusal::ClaimTaken { space, value };
+                            return Err(errors::commit_status(key, &taken.into()));
+                        }
+                    }
                 }
                 Err(CommitError::Refused(refusal)) => {
                     last_refusal = match &refusal {

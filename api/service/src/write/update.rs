@@ -89,6 +89,7 @@ impl Service {
             old_columns: Some(&old.columns),
             view: attempt.view,
             gates: self.config().gates,
+            allocator: &self.inner.allocator,
         };
         let Replacement { mut document, revision, exact, applied } = replacement;
         let sent = document.object.at(&["metadata", "managedFields"]);

@@ -35,7 +35,10 @@ async fn a_created_object_has_what_the_server_owns_and_defaults() {
     assert!(stored.get("status").is_none(), "a status of the client's is not stored");
     assert_eq!(stored["spec"]["lifecycle"]["restartPolicy"], "Always");
     assert_eq!(stored["spec"]["lifecycle"]["terminationGracePeriodSeconds"], 30);
-    assert_eq!(stored["spec"]["securityContext"], json!({"runAsUser": 65532, "runAsGroup": 65532}));
+    assert_eq!(
+        stored["spec"]["securityContext"],
+        json!({"runAsUser": 1_000_000_000, "runAsGroup": 1_000_000_000})
+    );
 }
 
 #[tokio::test]

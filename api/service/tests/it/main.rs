@@ -1,6 +1,7 @@
 //! The service on the in-memory store: what clients, loops and gateways see of it.
 
 mod admission;
+mod allocation;
 mod apply;
 mod away;
 mod contests;

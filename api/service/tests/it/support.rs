@@ -45,6 +45,11 @@ impl World {
         replica(&self.database).await
     }
 
+    /// As [`World::replica`], with a configuration.
+    pub async fn replica_with(&self, config: ServiceConfig) -> Service {
+        configured(self.database.connect(), config).await
+    }
+
     pub async fn create(&self, object: Value) -> Result<Written, Status> {
         self.create_as(&admin(), object).await
     }

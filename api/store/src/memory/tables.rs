@@ -17,7 +17,7 @@ use crate::batch::counts_as_content;
 use crate::sealing;
 use crate::types::{
     Attribution, Change, ChangeKind, Class, Committed, Draft, Edge, Entry, Guard, Item, Op, Refusal,
-    Relation, Revision,
+    Relation, Revision, numbers,
 };
 
 /// How long the outcome of an attempt is remembered, in microseconds.
@@ -156,12 +156,22 @@ impl Tables {
                     self.objects.keys().filter(|key| key.kind == Kind::Event && key.namespace == *namespace);
                 i64::try_from(events.count()).is_ok_and(|count| count <= *limit)
             }
+            Guard::Unclaimed { space, value, owner } => self.is_unclaimed(space, value, *owner),
             Guard::NoEdge { relation, target } => self.referring(*relation, target) == 0,
             Guard::EdgesAtMost { relation, target, limit } => self.referring(*relation, target) <= *limit,
             Guard::Capacity { node, zero_is_unbounded } => self.fits(node, *zero_is_unbounded),
             Guard::SessionIs { node, epoch, session } => presence.session_is(node, *epoch, *session),
             Guard::LeaseIs { name, epoch } => presence.lease_is(name, *epoch),
         }
+    }
+
+    fn is_unclaimed(&self, space: &str, value: &str, owner: Uuid) -> bool {
+        let Some((first, last)) = numbers(value) else { return false };
+        let others = self.claims.iter().filter(|((held, _), holders)| {
+            held == space && holders.iter().any(|(holder, _)| *holder != owner)
+        });
+        let next = others.filter_map(|((_, held), _)| numbers(held)).filter(|held| held.1 >= first);
+        next.min_by_key(|held| held.1).is_none_or(|held| held.0 > last)
     }
 
     /// How many objects refer to the target.

@@ -38,6 +38,7 @@ mod guard {
     pub const SESSION_IS: i16 = 6;
     pub const LEASE_IS: i16 = 7;
     pub const EVENTS_AT_MOST: i16 = 8;
+    pub const UNCLAIMED: i16 = 9;
 }
 
 /// Why an item was refused, as `commit_batch` says it.
@@ -228,6 +229,7 @@ impl<'a> Columns<'a> {
             Guard::Unchanged(_, revision) => (guard::UNCHANGED, 0, *revision, None),
             Guard::NamespaceEmpty(_) => (guard::NAMESPACE_EMPTY, 0, 0, None),
             Guard::EventsAtMost { limit, .. } => (guard::EVENTS_AT_MOST, 0, *limit, None),
+            Guard::Unclaimed { owner, .. } => (guard::UNCLAIMED, 0, 0, Some(*owner)),
             Guard::NoEdge { relation, .. } => (guard::EDGES_AT_MOST, *relation as i16, 0, None),
             Guard::EdgesAtMost { relation, limit, .. } => {
                 (guard::EDGES_AT_MOST, *relation as i16, *limit, None)
@@ -250,6 +252,7 @@ impl<'a> Columns<'a> {
             }
             Guard::Capacity { node, .. } | Guard::SessionIs { node, .. } => (0, "", node.as_str()),
             Guard::LeaseIs { name, .. } => (0, "", name.as_str()),
+            Guard::Unclaimed { space, value, .. } => (0, space.as_str(), value.as_str()),
         };
         self.guard_code.push(code);
         self.guard_kind.push(kind);

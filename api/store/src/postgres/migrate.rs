@@ -26,6 +26,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (4, "leases", include_str!("../../../../migrations/0004_leases.sql")),
     (5, "sealing", include_str!("../../../../migrations/0005_sealing.sql")),
     (6, "events_of_namespaces", include_str!("../../../../migrations/0006_events_of_namespaces.sql")),
+    (7, "numbers", include_str!("../../../../migrations/0007_numbers.sql")),
 ];
 
 /// Held while migrating; another than the driver's own, which does not cover the making of its table.

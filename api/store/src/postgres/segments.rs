@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 use crate::batch::Batch;
-use crate::types::{Guard, Item, Op};
+use crate::types::{Guard, Item, Op, numbers};
 
 #[derive(Default)]
 struct Run<'a> {
@@ -23,6 +23,8 @@ struct Run<'a> {
     releases: bool,
     claims: bool,
     deletions: bool,
+    /// Numbers that were claimed, by space.
+    numbers: Vec<(&'a str, (i64, i64))>,
 }
 
 /// The index after the last item of each run.
@@ -80,7 +82,18 @@ impl<'a> Run<'a> {
             }
             Op::Release { .. } | Op::Delete { .. } => self.claims,
             _ => false,
-        })
+        }) || item.guards.iter().any(|guard| self.decides(guard))
+    }
+
+    /// Whether what was claimed or given back before may decide the guard.
+    fn decides(&self, guard: &Guard) -> bool {
+        let Guard::Unclaimed { space, value, .. } = guard else { return false };
+        let overlaps = |held: (i64, i64), asked: (i64, i64)| held.0 <= asked.1 && asked.0 <= held.1;
+        self.releases
+            || self.deletions
+            || numbers(value).is_some_and(|asked| {
+                self.numbers.iter().any(|(other, held)| other == space && overlaps(*held, asked))
+            })
     }
 
     fn add(&mut self, item: &'a Item) {
@@ -91,6 +104,7 @@ impl<'a> Run<'a> {
                     self.claims = true;
                     self.values.insert((space, value));
                     self.claimants.insert((space, *owner));
+                    self.numbers.extend(numbers(value).map(|numbers| (space.as_str(), numbers)));
                 }
                 Op::Release { .. } => self.releases = true,
                 Op::Delete { .. } => self.deletions = true,
@@ -147,6 +161,10 @@ mod tests {
     fn runs_end_where_items_meet() {
         let fits =
             || item(vec![create("f")], vec![Guard::Capacity { node: "n".into(), zero_is_unbounded: true }]);
+        let free = |value: &str| {
+            let guard = Guard::Unclaimed { space: "ports".into(), value: value.into(), owner: Uuid::nil() };
+            item(vec![create(value)], vec![guard])
+        };
         let cases: Vec<(&str, Vec<Item>, Vec<usize>)> = vec![
             ("nothing", vec![], vec![]),
             ("one", vec![plain(create("a"))], vec![1]),
@@ -156,6 +174,10 @@ mod tests {
             ("one value", vec![plain(claim("1", 1)), plain(claim("1", 2))], vec![1, 2]),
             ("a release before a claim", vec![plain(release()), plain(claim("1", 1))], vec![1, 2]),
             ("a claim before a deletion", vec![plain(claim("1", 1)), plain(delete("a"))], vec![1, 2]),
+            ("a number and its guard", vec![plain(claim("7", 1)), free("5/3")], vec![1, 2]),
+            ("a number and the guard of others", vec![plain(claim("7", 1)), free("5/2"), free("8")], vec![3]),
+            ("a guard on a number before it is taken", vec![free("7"), plain(claim("7", 1))], vec![2]),
+            ("a guard on numbers after a deletion", vec![plain(delete("a")), free("7")], vec![1, 2]),
             ("deletions among themselves", vec![plain(delete("a")), plain(delete("b"))], vec![2]),
             (
                 "capacity is judged alone",

@@ -44,6 +44,7 @@ macro_rules! suite {
             shared_claims_go_together,
             deletion_and_release_give_back,
             claims_of_one_batch_see_each_other,
+            numbers_are_unclaimed_by_others,
         );
         $crate::behaviour::suite!(@ $world, log:
             the_log_is_read_in_stretches_with_anchors,

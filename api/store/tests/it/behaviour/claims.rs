@@ -1,6 +1,6 @@
 //! Claims.
 
-use horchestra_store::{CommitError, Item, Op, Refusal, Store};
+use horchestra_store::{CommitError, Guard, Item, Op, Refusal, Store};
 use uuid::Uuid;
 
 use crate::fixture::*;
@@ -107,4 +107,58 @@ pub async fn claims_of_one_batch_see_each_other(world: &World) {
     }
     let expected = [("1".into(), c, false), ("2".into(), b, false), ("9".into(), a, false)];
     assert_eq!(held(&store, &space).await, expected);
+}
+
+pub async fn numbers_are_unclaimed_by_others(world: &World) {
+    let backend = world.backend().await;
+    let store = world.store().await;
+    let space = space("ids");
+    let [a, b, c] = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
+    for (value, owner) in [("100/50", a), ("7", a), ("7", b), ("300", b), ("200/1", b), ("10.0.0.1", a)] {
+        assert!(takes(&store, claim(&space, value, owner, true)).await);
+    }
+    let free = |value: &str, owner| Guard::Unclaimed { space: space.clone(), value: value.into(), owner };
+    for (value, owner, expected) in [
+        ("6", c, true),
+        ("7", c, false),
+        ("7", a, false),
+        ("8/92", c, true),
+        ("8/93", c, false),
+        ("8/93", a, true),
+        ("100", c, false),
+        ("149", c, false),
+        ("149/2", c, false),
+        ("150/50", c, true),
+        ("150/51", c, false),
+        ("0/999999999", c, false),
+        ("120/1", c, false),
+        ("120/1", a, true),
+        ("301/99", c, true),
+        ("999999999999999", c, true),
+    ] {
+        let probe = app(&format!("probe-{}", Uuid::new_v4()));
+        let probed = within(store.commit(guarded(vec![create(&probe, "1")], vec![free(value, owner)]))).await;
+        assert_eq!(probed.is_ok(), expected, "{value}: {probed:?}");
+    }
+    let nonsense = within(store.commit(guarded(vec![create(&app("x"), "1")], vec![free("7/", c)]))).await;
+    assert!(matches!(nonsense, Err(CommitError::Rejected(_))), "{nonsense:?}");
+
+    // Within one batch, each sees what those before it took and gave back.
+    let take = |name: &str, value: &str, owner| {
+        let ops = vec![create(&app(name), "1"), claim(&space, value, owner, true)];
+        guarded(ops, vec![free(value, owner)])
+    };
+    let batch: [(&str, Item, bool); 6] = [
+        ("free", take("a", "400", a), true),
+        ("taken just now", take("b", "400", b), false),
+        ("another", take("c", "401", b), true),
+        ("a range around it", take("d", "390/20", c), false),
+        ("given back", item(vec![Op::Release { space: space.clone(), owner: a }]), true),
+        ("taken after that", take("e", "400", c), true),
+    ];
+    let items: Vec<Item> = batch.iter().map(|(_, item, _)| item.clone()).collect();
+    let done = within(backend.commit(&items, Uuid::new_v4())).await.expect("answered");
+    for ((what, _, expected), result) in batch.iter().zip(&done.items) {
+        assert_eq!(result.is_ok(), *expected, "{what}: {result:?}");
+    }
 }

@@ -61,6 +61,7 @@ enum Ask {
     Capacity(u8, bool),
     Lease(i64),
     Session(bool),
+    Unclaimed(u8, u8, u8),
 }
 
 fn key() -> impl Strategy<Value = Key> {
@@ -119,6 +120,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => (0..3u8, any::<bool>()).prop_map(|(node, open)| Ask::Capacity(node, open)),
         1 => (0..3i64).prop_map(Ask::Lease),
         1 => any::<bool>().prop_map(Ask::Session),
+        2 => (0..3u8, 1..3u8, 0..4u8).prop_map(|(first, count, owner)| Ask::Unclaimed(first, count, owner)),
     ]
 }
 
@@ -245,6 +247,11 @@ impl Run {
             Ask::Capacity(node, open) => {
                 Guard::Capacity { node: format!("o{node}"), zero_is_unbounded: *open }
             }
+            Ask::Unclaimed(first, count, owner) => Guard::Unclaimed {
+                space: "ports".into(),
+                value: format!("{first}/{count}"),
+                owner: self.owner(*owner),
+            },
             Ask::Lease(epoch) => Guard::LeaseIs { name: "loop".into(), epoch: *epoch },
             Ask::Session(right) => Guard::SessionIs {
                 node: "n".into(),

@@ -109,6 +109,11 @@ async fn commits_and_guards_read_no_whole_table_either() {
                 horchestra_store::Guard::Unchanged(app(name), 0),
                 horchestra_store::Guard::NamespaceEmpty("elsewhere".into()),
                 horchestra_store::Guard::EventsAtMost { namespace: "elsewhere".into(), limit: 3 },
+                horchestra_store::Guard::Unclaimed {
+                    space: "ids".into(),
+                    value: "7".into(),
+                    owner: Uuid::nil(),
+                },
                 horchestra_store::Guard::NoEdge {
                     relation: horchestra_store::Relation::Secret,
                     target: secret("s"),
