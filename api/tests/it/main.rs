@@ -10,6 +10,7 @@ mod commands;
 mod conformance;
 mod connections;
 mod controllers;
+mod contests;
 mod crud;
 mod discovery;
 mod doors;
