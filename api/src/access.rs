@@ -3,13 +3,20 @@
 //! The attributes are made from the routed values and nothing else. A refusal is 403 whether or not the
 //! object exists. Two sorts of route are narrowed rather than refused, because their answer is a selection
 //! that the caller may know of: the list of Namespaces, and the pods alias. For them the permit says
-//! [`Permit::Narrowed`], and every object goes through [`App::may_see`]; what a caller may not read is
-//! simply not there.
+//! [`Permit::Narrowed`], and every object goes through [`Sight`]; what a caller may not read is simply not
+//! there.
+//!
+//! A yes is given on the rules as this replica knows them: a right that was taken away elsewhere is gone here
+//! as soon as the change log has been followed, and at once where the change was acknowledged. A no is only
+//! given on rules that hold everything acknowledged before the request came, by whichever replica: who was
+//! just granted something can use it anywhere. While the database cannot say what was acknowledged, what is
+//! known decides.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use horchestra_auth::{Attributes, Identity};
+use horchestra_auth::rbac::{AuthorizationError, PolicyVersion};
+use horchestra_auth::{Attributes, Decision, Identity};
 use horchestra_core::kind::Kind;
 use horchestra_core::status::Status;
 use horchestra_service::Listing;
@@ -60,7 +67,7 @@ impl Known {
 pub enum Permit {
     /// To everything that the route addresses.
     Full,
-    /// To those objects that [`App::may_see`] lets through.
+    /// To those objects that [`Sight`] covers.
     Narrowed,
 }
 
@@ -77,13 +84,41 @@ impl App {
         }
     }
 
-    fn allowed(&self, known: &Known, asked: &Attributes<'_>) -> Result<(), String> {
-        let decision = self.authorizer().authorize(&known.identity, asked);
-        if decision.allowed { Ok(()) } else { Err(decision.reason.into_owned()) }
+    fn decide(&self, known: &Known, asked: &Attributes<'_>) -> Result<Decision, Status> {
+        self.authorizer().authorize(&known.identity, asked).map_err(no_decision)
+    }
+
+    /// Whether the rules turn out to be others than those of `version` once everything acknowledged is known.
+    async fn rules_moved_on(&self, version: Option<PolicyVersion>) -> bool {
+        let known = tokio::time::timeout(SECOND_LOOK, self.service().store().fresh()).await;
+        matches!(known, Ok(Ok(_)))
+            && self.authorizer().refresh().is_ok()
+            && self.authorizer().version() != version
     }
 
     /// Judges a routed request.
-    pub fn authorize(
+    pub async fn authorize(
+        &self,
+        known: &Known,
+        route: &Route,
+        verb: Option<Verb>,
+        method: &Method,
+        path: &str,
+    ) -> Result<Permit, Status> {
+        self.twice(|| self.judge(known, route, verb, method, path)).await
+    }
+
+    /// A judgement, repeated when it is a no that newer rules may turn.
+    async fn twice<T>(&self, judge: impl Fn() -> Result<T, Status>) -> Result<T, Status> {
+        let version = self.authorizer().version();
+        let refused = match judge() {
+            Err(status) if matches!(status.code(), 403 | 503) => status,
+            judged => return judged,
+        };
+        if self.rules_moved_on(version).await { judge() } else { Err(refused) }
+    }
+
+    fn judge(
         &self,
         known: &Known,
         route: &Route,
@@ -94,77 +129,132 @@ impl App {
         let (Some(kind), Some(verb)) = (route.kind(), verb) else {
             // HEAD asks for what GET would answer.
             let word = if method == Method::HEAD { "get".to_owned() } else { method.as_str().to_lowercase() };
-            return self
-                .allowed(known, &Attributes::path(&word, path))
-                .map(|()| Permit::Full)
-                .map_err(|why| Status::forbidden_path(path, why));
+            let decision = self.decide(known, &Attributes::path(&word, path))?;
+            return if decision.allowed {
+                Ok(Permit::Full)
+            } else {
+                Err(Status::forbidden_path(path, decision.reason))
+            };
         };
         let namespace = route.namespace().unwrap_or_default();
         let asked = Attributes::resource(verb.word(), route.group(), kind.plural(), namespace, route.name())
             .of_subresource(route.subresource());
-        let judged = self.allowed(known, &asked);
-        let refuse = |why| Err(Status::forbidden(kind, route.name(), why));
+        let decision = self.decide(known, &asked)?;
+        let refuse = |why: &str| Err(Status::forbidden(kind, route.name(), why));
         match route {
             Route::AliasCollection { alias: Alias::Pods, .. }
             | Route::AliasItem { alias: Alias::Pods, .. }
-            | Route::PodLog { .. } => match judged {
+            | Route::PodLog { .. } => match decision.allowed {
                 // A stream cannot be narrowed: what may be seen would have to be judged for ever.
-                Err(why) if verb == Verb::Watch => refuse(why),
-                Ok(()) if known.is_node() && verb == Verb::Watch => {
-                    refuse("a node may see its own Applications only".to_owned())
+                false if verb == Verb::Watch => refuse(&decision.reason),
+                true if known.is_node() && verb == Verb::Watch => {
+                    refuse("a node may see its own Applications only")
                 }
                 // A node sees its own, whatever else was granted to it.
-                Ok(()) if known.is_node() => Ok(Permit::Narrowed),
-                Ok(()) => Ok(Permit::Full),
-                Err(_) => Ok(Permit::Narrowed),
+                true if known.is_node() => Ok(Permit::Narrowed),
+                true => Ok(Permit::Full),
+                false => Ok(Permit::Narrowed),
             },
+            _ if !decision.allowed => refuse(&decision.reason),
             Route::Collection { kind: Kind::Namespace, .. }
             | Route::AliasCollection { alias: Alias::Namespaces, .. }
                 if matches!(verb, Verb::List | Verb::Watch) =>
             {
-                if let Err(why) = judged {
-                    return refuse(why);
-                }
-                let everything = Attributes::resource("get", kind.group(), kind.plural(), "", "");
-                match self.allowed(known, &everything) {
-                    Ok(()) => Ok(Permit::Full),
-                    Err(_) if verb == Verb::List => Ok(Permit::Narrowed),
-                    Err(_) => refuse("an unfiltered watch needs cluster-wide access".to_owned()),
+                let visible = self.authorizer().visible_namespaces(&known.identity).map_err(no_decision)?;
+                match verb {
+                    _ if visible.all() => Ok(Permit::Full),
+                    Verb::List => Ok(Permit::Narrowed),
+                    _ => refuse("an unfiltered watch needs cluster-wide access"),
                 }
             }
-            _ => judged.map(|()| Permit::Full).or_else(refuse),
+            _ => Ok(Permit::Full),
         }
     }
 
     /// Judges whether the caller may make the object that its request names. An apply of an object that is not
     /// there needs that beside the right to patch.
-    pub fn may_create(&self, call: &Call) -> Result<(), Status> {
+    pub async fn may_create(&self, call: &Call) -> Result<(), Status> {
         let route = &call.route;
         let kind = route.kind().ok_or_else(Status::no_such_route)?;
         let namespace = route.namespace().unwrap_or_default();
         let asked = Attributes::resource("create", kind.group(), kind.plural(), namespace, route.name());
-        self.allowed(&call.known, &asked).map_err(|why| Status::forbidden(kind, route.name(), why))
+        self.twice(|| {
+            let decision = self.decide(&call.known, &asked)?;
+            let refused = || Status::forbidden(kind, route.name(), &decision.reason);
+            if decision.allowed { Ok(()) } else { Err(refused()) }
+        })
+        .await
     }
 
-    /// Whether a narrowed caller may know of this object.
-    pub fn may_see(&self, known: &Known, entry: &Entry) -> bool {
-        let key = &entry.key;
-        if key.kind == Kind::Application
-            && let Some(node) = known.identity.node()
-            && entry.columns.node.as_deref() != Some(node)
-        {
-            return false;
-        }
-        let asked =
-            Attributes::resource("get", key.kind.group(), key.kind.plural(), &key.namespace, &key.name);
-        self.allowed(known, &asked).is_ok()
+    /// What a narrowed caller may know of.
+    pub fn sight<'a>(&'a self, call: &'a Call) -> Sight<'a> {
+        Sight { app: self, known: &call.known, collection: call.verb == Some(Verb::List), judged: None }
     }
 
     /// Leaves of a page what the caller may know of. The count of what follows would tell of the rest.
     pub fn keep_permitted(&self, call: &Call, listing: &mut Listing) {
         if call.permit == Permit::Narrowed {
-            listing.entries.retain(|entry| self.may_see(&call.known, entry));
+            let mut sight = self.sight(call);
+            listing.entries.retain(|entry| sight.covers(entry));
             listing.remaining = None;
+        }
+    }
+}
+
+/// Longest time that a refusal waits for the database to say what was acknowledged.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+
+fn no_decision(error: AuthorizationError) -> Status {
+    match error {
+        AuthorizationError::NotLoaded => {
+            Status::unavailable("this replica has not loaded the rules that requests are judged by", 1)
+        }
+        AuthorizationError::Engine { .. } | AuthorizationError::Waiting => {
+            let source = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::error!(%error, source, "a request could not be judged");
+            Status::internal("the request could not be judged")
+        }
+    }
+}
+
+/// What a narrowed caller may know of: Namespaces in which it was granted something, and Applications that
+/// it may read. Without a decision there is nothing to see.
+pub struct Sight<'a> {
+    app: &'a App,
+    known: &'a Known,
+    /// Whether a collection was asked for; its parts are judged by namespace.
+    collection: bool,
+    judged: Option<(String, bool)>,
+}
+
+impl Sight<'_> {
+    pub fn covers(&mut self, entry: &Entry) -> bool {
+        let key = &entry.key;
+        let authorizer = self.app.authorizer();
+        if key.kind == Kind::Namespace {
+            let visible = authorizer.visible_namespaces(&self.known.identity);
+            return visible.is_ok_and(|visible| visible.contains(&key.name));
+        }
+        if key.kind == Kind::Application
+            && let Some(node) = self.known.identity.node()
+            && entry.columns.node.as_deref() != Some(node)
+        {
+            return false;
+        }
+        let allowed = |verb, name| {
+            let asked = Attributes::resource(verb, key.kind.group(), key.kind.plural(), &key.namespace, name);
+            authorizer.authorize(&self.known.identity, &asked).is_ok_and(|decision| decision.allowed)
+        };
+        if !self.collection {
+            return allowed("get", &key.name);
+        }
+        match &self.judged {
+            Some((namespace, verdict)) if *namespace == key.namespace => *verdict,
+            _ => {
+                let verdict = allowed("list", "");
+                self.judged = Some((key.namespace.clone(), verdict));
+                verdict
+            }
         }
     }
 }

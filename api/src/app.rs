@@ -25,7 +25,7 @@ const FRAMES: usize = 16 << 20;
 /// What an [`App`] is made of.
 pub struct Parts {
     pub service: Service,
-    pub authorizer: Authorizer,
+    pub authorizer: Arc<Authorizer>,
     /// `None`: workloads have no tokens, and nothing of an issuer is served.
     pub issuer: Option<Arc<Issuer>>,
     pub checks: Checks,
@@ -74,7 +74,7 @@ impl App {
         &self.parts.service
     }
 
-    pub fn authorizer(&self) -> &Authorizer {
+    pub fn authorizer(&self) -> &Arc<Authorizer> {
         &self.parts.authorizer
     }
 

@@ -17,7 +17,7 @@ use horchestra_runtime::tls::{
 use horchestra_runtime::{Backoff, Checks, Metrics as Page, Shutdown, Tasks, health};
 use horchestra_service::sealing::missing_keys_patiently;
 use horchestra_service::settings::{ClusterSettings, Wanted};
-use horchestra_service::{Service, ServiceConfig};
+use horchestra_service::{CachedRules, Service, ServiceConfig};
 use horchestra_store::postgres::{Options, PostgresBackend};
 use horchestra_store::{Store, StoreOptions};
 use tokio::net::TcpListener;
@@ -104,7 +104,8 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let store = open_store(&args.database)?;
     page.collector(Box::new(StoreCollector::new(store.metrics())));
     let checks = Checks::new();
-    add_checks(&checks, &store);
+    let authorizer = Arc::new(Authorizer::new(CachedRules::new(store.clone())));
+    add_checks(&checks, &store, &authorizer);
     checks.draining(shutdown.draining());
     let health = health::bind(args.metrics.metrics_addr).await?;
     tasks.essential(
@@ -162,7 +163,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let tls = client.clone();
     let app = App::new(Parts {
         service: Service::new(store.clone(), config),
-        authorizer: Authorizer::new(),
+        authorizer,
         issuer,
         checks,
         metrics: Metrics::new(&page),

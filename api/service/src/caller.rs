@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use horchestra_auth::Identity;
 use horchestra_auth::identity::MASTERS;
+use horchestra_auth::{Authorizer, Identity};
 use horchestra_store::store::SessionGrant;
 use horchestra_store::{Attribution, Guard};
 use uuid::Uuid;
@@ -19,8 +19,8 @@ use crate::request::WriteOptions;
 /// Who makes a request.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// An authenticated and authorized client of the HTTP API.
-    Http(Arc<Identity>),
+    /// An authenticated client of the HTTP API whose request was authorized.
+    Http(Client),
     /// A control loop that holds the lease `name` in `epoch`.
     Loop { name: String, epoch: i64 },
     /// A recorder of Events, for this component.
@@ -31,11 +31,24 @@ pub enum Caller {
     Node { name: String, grant: SessionGrant, gateway: Uuid },
 }
 
+/// A client of the HTTP API. What it writes may speak of further rights (a role, a Secret), so whoever brings
+/// its request brings the judge of those along.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub identity: Arc<Identity>,
+    pub authorizer: Arc<Authorizer>,
+}
+
 impl Caller {
+    /// A client of the HTTP API.
+    pub fn http(identity: Arc<Identity>, authorizer: Arc<Authorizer>) -> Caller {
+        Caller::Http(Client { identity, authorizer })
+    }
+
     /// The name that the change log and the history keep.
     pub fn user(&self) -> String {
         match self {
-            Caller::Http(identity) => identity.name.clone(),
+            Caller::Http(client) => client.identity.name.clone(),
             Caller::Loop { name, .. } => format!("system:loop:{name}"),
             Caller::Recorder { component } => format!("system:recorder:{component}"),
             Caller::Gateway { id } => format!("system:gateway:{id}"),
@@ -45,7 +58,7 @@ impl Caller {
 
     /// A person who may do everything.
     pub(crate) fn is_master(&self) -> bool {
-        matches!(self, Caller::Http(identity) if identity.in_group(MASTERS))
+        matches!(self, Caller::Http(client) if client.identity.in_group(MASTERS))
     }
 
     /// The manager of fields that this caller writes on behalf of the system.

@@ -29,13 +29,15 @@ mod events;
 mod placement;
 mod read;
 mod request;
+mod rules;
 pub mod sealing;
 mod service;
 pub mod settings;
 mod write;
 
-pub use caller::{Caller, RequestContext, program_of};
+pub use caller::{Caller, Client, RequestContext, program_of};
 pub use events::{EventRecord, Fate, Observer, Recorder, Subject};
 pub use read::Watch;
 pub use request::*;
+pub use rules::CachedRules;
 pub use service::{Service, ServiceConfig};

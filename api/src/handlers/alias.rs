@@ -41,7 +41,8 @@ async fn pod(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
 pub async fn find_pod(app: &Arc<App>, call: &Call, at: At) -> Result<Arc<Entry>, Status> {
     let name = call.route.name();
     let missing = || Status::not_found_resource("", "pods", name);
-    let visible = |entry: &Arc<Entry>| call.permit == Permit::Full || app.may_see(&call.known, entry);
+    let mut sight = app.sight(call);
+    let mut visible = |entry: &Arc<Entry>| call.permit == Permit::Full || sight.covers(entry);
     if let Some(namespace) = call.route.namespace() {
         let key = resources::key(Kind::Application, Some(namespace), name);
         return match app.service().get(&key, at).await {

@@ -1,12 +1,14 @@
 //! Probes. They need no credentials, so they say which check failed and never why.
 //!
 //! `/livez` and `/healthz` say that the process answers. `/readyz` says that requests sent here will be
-//! served well: the cache is loaded, the log was followed within the last ten seconds, and the replica is
-//! not shutting down. A database that is away makes a replica unready, never unhealthy: restarting it would
+//! served well: the cache is loaded, the log was followed within the last ten seconds, there is a policy to
+//! judge requests by, and the replica is not shutting down. A database that is away makes a replica unready, never unhealthy: restarting it would
 //! throw away the cache that still answers reads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use horchestra_auth::Authorizer;
 use horchestra_runtime::health::{self, Checks, Detail};
 use horchestra_store::Store;
 use http::{HeaderValue, header};
@@ -19,7 +21,7 @@ use crate::http::route::Probe;
 const DISCONNECTED: Duration = Duration::from_secs(10);
 
 /// Adds what readiness means for a replica of the API.
-pub fn add_checks(checks: &Checks, store: &Store) {
+pub fn add_checks(checks: &Checks, store: &Store, authorizer: &Arc<Authorizer>) {
     let cache = store.clone();
     checks.add("store-loaded", move || {
         if cache.health().loaded { Ok(()) } else { Err("the cache is not loaded".to_owned()) }
@@ -32,6 +34,10 @@ pub fn add_checks(checks: &Checks, store: &Store) {
         } else {
             Err(format!("the database has been away for {} s", away.as_secs()))
         }
+    });
+    let authorizer = Arc::clone(authorizer);
+    checks.add("policy", move || {
+        authorizer.refresh().map_err(|_| "the rules that requests are judged by are not loaded".to_owned())
     });
 }
 

@@ -213,7 +213,7 @@ async fn patch(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<An
             app.service().patch(&call.context, &key, part, patch, &options).await?
         }
         None => {
-            let request = Apply { document, force, refuse_create: app.may_create(call).err() };
+            let request = Apply { document, force, refuse_create: app.may_create(call).await.err() };
             app.service().apply(&call.context, &key, part, request, &options).await?
         }
     };

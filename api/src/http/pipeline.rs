@@ -166,7 +166,7 @@ impl App {
             self.metrics().rejected(class.word());
         })?;
         let place = Place { _slot: slot, _gauge: self.metrics().in_flight(class.word()) };
-        let permit = self.authorize(&known, &route, verb, &parts.method, parts.uri.path())?;
+        let permit = self.authorize(&known, &route, verb, &parts.method, parts.uri.path()).await?;
 
         let timeout = query.timeout(TIMEOUT)?.min(known.left());
         let caller = known.clone();
@@ -177,7 +177,7 @@ impl App {
             query,
             permit,
             context: RequestContext {
-                caller: Caller::Http(Arc::clone(&known.identity)),
+                caller: Caller::http(Arc::clone(&known.identity), Arc::clone(self.authorizer())),
                 audit_id: audit.id,
                 trace_id: audit::trace_id(&parts.headers),
                 program: program_of(

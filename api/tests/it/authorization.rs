@@ -1,18 +1,35 @@
-//! Every route and method, for every sort of caller, against the list of what is open.
+//! Every route and method, for every sort of caller, against a table of who is let through.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use bytes::Bytes;
 use horchestra_core::doors::Door;
 use horchestra_core::registry;
 use http::Method;
+use http_body_util::BodyExt;
+use serde_json::json;
 
-use crate::client::Protocol;
+use crate::client::{Client, Protocol};
+use crate::rbac::{Rules, rule};
 use crate::stack::{Stack, Who};
 
-/// What callers without any grant can reach. A line that is no longer true has to be taken out, and nothing
-/// may be reachable that is not in it.
-const OPEN: &str = include_str!("open.txt");
+/// Who is let through where. A route without its line, and a line that is no longer true, fail; to write the
+/// table anew from what is the case, run the test with `WRITE_EXPECTATIONS=1`, and read the difference.
+const TABLE: &str = include_str!("authorization.txt");
+const TABLE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/authorization.txt");
+
+/// The columns of the table. Workloads join when they have tokens to come with.
+const CALLERS: [(&str, Who); 8] = [
+    ("anonymous", Who::Anonymous),
+    ("nobody", Who::Nobody),
+    ("reader", Who::User("reader", "people")),
+    ("editor", Who::User("editor", "people")),
+    ("node", Who::Node("node-1")),
+    ("other-node", Who::Node("node-2")),
+    ("controller", Who::Controller),
+    ("master", Who::Master),
+];
 
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
@@ -40,6 +57,10 @@ fn routes() -> Vec<String> {
         "/api/v1/nodes",
         "/api/v1/nodes?watch=1",
         "/api/v1/nodes/x",
+        // A node's own.
+        "/api/v1/nodes/node-1",
+        "/apis/horchestra.io/v1/nodes/node-1",
+        "/apis/horchestra.io/v1/nodes/node-1/status",
         "/api/v1/namespaces",
         "/api/v1/namespaces?watch=1",
         "/api/v1/namespaces/team-a",
@@ -55,7 +76,7 @@ fn routes() -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    let mut groups = BTreeSet::new();
+    let mut groups = std::collections::BTreeSet::new();
     for spec in registry::described() {
         let base = if spec.group().is_empty() {
             format!("/api/{}", spec.version())
@@ -85,58 +106,101 @@ fn routes() -> Vec<String> {
     routes
 }
 
-#[tokio::test]
-async fn nothing_is_open_that_is_not_on_the_list() {
-    let stack = Stack::start().await;
-    let mut open = BTreeSet::new();
-    for (name, who) in [
-        ("anonymous", Who::Anonymous),
-        ("nobody", Who::Nobody),
-        ("node", Who::Node("node-1")),
-        ("master", Who::Master),
-    ] {
-        let client = stack.client(who, Protocol::Http2).keep().await;
-        for route in routes() {
-            for method in METHODS {
-                if method == Method::GET && route.contains("watch=") {
-                    // Streams that open are closed by the time-out of the request.
-                    let path = format!("{route}&timeoutSeconds=1");
-                    let request = client.request(method, &path, &[], Bytes::new());
-                    let status = client.open(request).await.unwrap().status().as_u16();
-                    note(&mut open, name, &Method::GET, &route, status);
-                    continue;
-                }
-                let reply = client.send(method.clone(), &route, &[], Bytes::new()).await;
-                assert!(reply.status < 500, "{name} {method} {route}: {reply:?}");
-                note(&mut open, name, &method, &route, reply.status);
-            }
+/// What somebody met: 401, 403, `ok` for whatever comes after authorization (rules of admission may refuse with
+/// 403 as well, in other words), `405`, or `404` where nothing is routed.
+fn outcome(route: &str, (status, text): (u16, String)) -> &'static str {
+    match status {
+        401 => "401",
+        403 if text.is_empty() || text.contains("nothing grants it") || text.contains("cluster-wide") => {
+            "403"
         }
+        405 => "405",
+        404 if !is_routed(route) => "404",
+        _ => "ok",
     }
-    let listed: BTreeSet<String> =
-        OPEN.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_owned).collect();
-    let new: Vec<_> = open.difference(&listed).collect();
-    let stale: Vec<_> = listed.difference(&open).collect();
-    assert!(new.is_empty(), "open, but not on the list: {new:#?}");
-    assert!(stale.is_empty(), "on the list, but closed: take these lines out: {stale:#?}");
 }
 
-/// Judges one answer: the operator is never refused, strangers always are; the others' openings are noted.
-fn note(open: &mut BTreeSet<String>, name: &str, method: &Method, route: &str, status: u16) {
-    let refused = matches!(status, 401 | 403);
-    match name {
-        "master" => assert!(!refused, "{method} {route} is refused to the operator"),
-        _ if refused => {}
-        // What is not routed, or not for this method, is nothing that could be open.
-        _ if status == 405 => {}
-        _ if status == 404 && !known(route) => {}
-        _ => {
-            open.insert(format!("{name} {method} {route}"));
+/// Status and body of an answer.
+async fn ask(client: &Client, method: &Method, route: &str) -> (u16, String) {
+    let mark = if route.contains('?') { '&' } else { '?' };
+    if *method == Method::GET && route.contains("watch=") {
+        // Streams that open are closed by the time-out of the request.
+        let path = format!("{route}{mark}timeoutSeconds=1");
+        let request = client.request(Method::GET, &path, &[], Bytes::new());
+        let answer = client.open(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let text =
+            if status == 200 { Bytes::new() } else { answer.into_body().collect().await.unwrap().to_bytes() };
+        return (status, String::from_utf8_lossy(&text).into_owned());
+    }
+    // Nothing that is let through may change what the next request meets.
+    let dry = if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) { "" } else { "dryRun=All" };
+    let reply = client.send(method.clone(), &format!("{route}{mark}{dry}"), &[], Bytes::new()).await;
+    (reply.status, reply.text())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everybody_is_let_through_exactly_where_the_table_says() {
+    let stack = Stack::with_namespaces().await;
+    let rules = Rules(stack.master());
+    let reading = ["get", "list", "watch"];
+    let writing = ["create", "update", "patch", "delete", "deletecollection"];
+    rules.role("team-a", "reader", json!([rule("*", &["*"], &reading)])).await;
+    rules.role("team-a", "editor", json!([rule("*", &["*"], &[&reading[..], &writing].concat())])).await;
+    for who in ["reader", "editor"] {
+        rules.bind("team-a", who, "Role", who).await;
+    }
+    let mut clients = Vec::new();
+    for (_, who) in CALLERS {
+        clients.push(stack.client(who, Protocol::Http2).keep().await);
+    }
+    let mut table = String::new();
+    for route in routes() {
+        // Methods that meet the same are one line.
+        let mut met: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for method in &METHODS {
+            let mut line = Vec::with_capacity(CALLERS.len());
+            for ((name, _), client) in CALLERS.iter().zip(&clients) {
+                let met = ask(client, method, &route).await;
+                assert!(met.0 < 500 || met.0 == 503, "{name} {method} {route}: {met:?}");
+                line.push(outcome(&route, met));
+            }
+            let same = |word: &str| line[1..].iter().all(|it| *it == word) && line[0] == "401";
+            if same("405") || same("404") {
+                // Nothing is served there, and strangers are not told.
+                continue;
+            }
+            assert_eq!(line[CALLERS.len() - 1], "ok", "{method} {route} is refused to the operator");
+            assert!(!line.contains(&"405") && !line.contains(&"404"), "{method} {route}: {line:?}");
+            met.entry(line.join(" ")).or_default().push(method.as_str());
+        }
+        for (line, methods) in met {
+            writeln!(table, "{route} {} {line}", methods.join(",")).unwrap();
         }
     }
+    if std::env::var_os("WRITE_EXPECTATIONS").is_some() {
+        let head: String = TABLE
+            .lines()
+            .take_while(|line| line.starts_with('#'))
+            .fold(String::new(), |text, line| text + line + "\n");
+        std::fs::write(TABLE_FILE, format!("{head}\n{table}")).unwrap();
+        return;
+    }
+    let lines = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        lines.map(str::to_owned).collect()
+    };
+    let (found, listed) = (lines(&table), lines(TABLE));
+    let new: Vec<_> = found.iter().filter(|line| !listed.contains(line)).collect();
+    let stale: Vec<_> = listed.iter().filter(|line| !found.contains(line)).collect();
+    assert!(
+        new.is_empty() && stale.is_empty(),
+        "the case, but not in the table: {new:#?}\nin the table, but not the case: {stale:#?}"
+    );
 }
 
 /// Whether the path is routed at all; on unrouted ones 404 is the answer to everybody.
-fn known(route: &str) -> bool {
+fn is_routed(route: &str) -> bool {
     let unrouted =
         ["/metrics", "/logs", "/debug/", "/api/v2", "/api/v1/secrets", "sessionlog", "nodes/x/log"];
     route != "/" && !unrouted.iter().any(|part| route.contains(part))

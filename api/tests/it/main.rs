@@ -22,6 +22,7 @@ mod kubectl;
 mod leaks;
 mod logs;
 mod pages;
+mod rbac;
 mod replicas;
 mod request_log;
 mod secrets;

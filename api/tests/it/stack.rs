@@ -15,7 +15,7 @@ use horchestra_auth::tokens::Issuer;
 use horchestra_auth::{Authorizer, KeyRing};
 use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer};
 use horchestra_runtime::{Checks, Metrics as Page};
-use horchestra_service::{Service, ServiceConfig};
+use horchestra_service::{CachedRules, Service, ServiceConfig};
 use horchestra_store::Store;
 use horchestra_testkit::TempDir;
 use serde_json::json;
@@ -32,8 +32,12 @@ pub enum Who {
     Anonymous,
     /// An identity that nothing was granted to.
     Nobody,
+    /// Somebody of this name in this group, with the rights that rules give.
+    User(&'static str, &'static str),
     /// The agent of this node.
     Node(&'static str),
+    /// A process of the control plane.
+    Controller,
     Master,
 }
 
@@ -109,14 +113,15 @@ impl Stack {
         let store = setup.store.unwrap_or_else(Store::memory);
         store.ready().await;
         let checks = Checks::new();
-        horchestra_api::add_checks(&checks, &store);
+        let authorizer = Arc::new(Authorizer::new(CachedRules::new(store.clone())));
+        horchestra_api::add_checks(&checks, &store, &authorizer);
         let page = Page::new("horchestra-api", "0.0.0", None);
         let app = App::new(Parts {
             service: Service::new(
                 store.clone(),
                 ServiceConfig { secret_keys: setup.secret_keys.then(keys), ..setup.service },
             ),
-            authorizer: Authorizer::new(),
+            authorizer,
             issuer: setup.issuer,
             checks,
             metrics: Metrics::new(&page),
@@ -179,7 +184,9 @@ impl Stack {
             Who::Anonymous => None,
             Who::Nobody => Some(signed("nobody", "nobody", "team-a")),
             Who::Master => Some(signed("master", "admin", "system:masters")),
+            Who::User(name, group) => Some(signed(&format!("user-{name}"), name, group)),
             Who::Node(name) => Some(self.pki.node(name).unwrap()),
+            Who::Controller => Some(self.pki.controller(Process::Api)),
         }
     }
 

@@ -9,8 +9,10 @@ use horchestra_agent::controller::Controller;
 use horchestra_agent::identity::Identity as NodeIdentity;
 use horchestra_agent::mint::NodeIssuer;
 use horchestra_agent::scripted::ScriptedNode;
+use horchestra_auth::Authorizer;
 use horchestra_auth::identity::{Credential, Identity};
 use horchestra_auth::pki::{Authority, HostName, Issued, Lifetime};
+use horchestra_auth::rbac::FixedPolicy;
 use horchestra_core::Object;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_nodegate::gateway::{Gateway, GatewayTls};
@@ -103,11 +105,9 @@ impl World {
         let credential =
             Credential::Certificate { fingerprint: String::new(), not_after: jiff::Timestamp::MAX };
         let groups = vec!["system:masters".to_owned(), "system:authenticated".to_owned()];
-        RequestContext::new(Caller::Http(Arc::new(Identity {
-            name: "operator".to_owned(),
-            groups,
-            credential,
-        })))
+        let identity = Identity { name: "operator".to_owned(), groups, credential };
+        let authorizer = Authorizer::new(FixedPolicy::default());
+        RequestContext::new(Caller::http(Arc::new(identity), Arc::new(authorizer)))
     }
 
     pub async fn create(&self, kind: Kind, namespace: &str, object: Value) -> Value {

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use horchestra_auth::Identity;
 use horchestra_auth::identity::Credential;
+use horchestra_auth::rbac::FixedPolicy;
+use horchestra_auth::{Authorizer, Identity};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_service::{
     At, Body, Caller, Observer, Ready, ReadyVerdict, Recorder, RequestContext, Service, ServiceConfig,
@@ -27,11 +28,13 @@ const SOON: Duration = Duration::from_secs(20);
 const TERM: Duration = Duration::from_secs(600);
 
 fn operator() -> RequestContext {
-    RequestContext::new(Caller::Http(Arc::new(Identity {
+    let identity = Identity {
         name: "operator".to_owned(),
         groups: vec!["system:masters".to_owned()],
         credential: Credential::Certificate { fingerprint: String::new(), not_after: Timestamp::MAX },
-    })))
+    };
+    let authorizer = Authorizer::new(FixedPolicy::default());
+    RequestContext::new(Caller::http(Arc::new(identity), Arc::new(authorizer)))
 }
 
 async fn service() -> Service {

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use horchestra_auth::identity::{CONTROLLERS, MASTERS, NODES, WORKLOADS};
+use horchestra_auth::rbac::FixedPolicy;
 use horchestra_auth::{Attributes, Authorizer, Identity};
 use horchestra_core::kind::Kind;
 
@@ -49,9 +50,14 @@ fn resources() -> Vec<(&'static str, &'static str)> {
 const SUBRESOURCES: [&str; 10] =
     ["", "status", "log", "metrics", "freeze", "cordon", "admit", "approve", "sessionlog", "*"];
 
+/// A judge without any rule object.
+fn no_rules() -> Authorizer {
+    Authorizer::new(FixedPolicy::default())
+}
+
 /// Everything that `identity` may do, as `verb group/resource[#subresource]@namespace:name`.
 fn allowed(identity: &Identity) -> BTreeSet<String> {
-    let authorizer = Authorizer::new();
+    let authorizer = no_rules();
     let mut allowed = BTreeSet::new();
     for (group, resource) in resources() {
         for subresource in SUBRESOURCES {
@@ -60,7 +66,7 @@ fn allowed(identity: &Identity) -> BTreeSet<String> {
                     for name in ["", "x"] {
                         let asked = Attributes::resource(verb, group, resource, namespace, name)
                             .of_subresource(subresource);
-                        if authorizer.authorize(identity, &asked).allowed {
+                        if authorizer.authorize(identity, &asked).unwrap().allowed {
                             let sub = if subresource.is_empty() { "" } else { "#" };
                             allowed.insert(format!(
                                 "{verb} {group}/{resource}{sub}{subresource}@{namespace}:{name}"
@@ -98,9 +104,11 @@ const EVERYBODY: [Line; 4] = [
     (&["create"], "authentication.k8s.io/selfsubjectreviews", ANYWHERE),
 ];
 const NODE: [Line; 2] = [
-    (&["create", "get", "update", "patch"], "horchestra.io/nodes", ANYWHERE),
+    (&["create"], "horchestra.io/nodes", ANYWHERE),
     (&["create", "get", "list"], "certificates.horchestra.io/certificatesigningrequests", ANYWHERE),
 ];
+/// What the node called `x` may do besides.
+const NODE_X: [Line; 1] = [(&["get", "update", "patch"], "horchestra.io/nodes", &[":x", "team-a:x"])];
 const CONTROLLER: [Line; 2] = [
     (&["get"], "horchestra.io/nodes#sessionlog", ANYWHERE),
     // The same target in one word, as a review may spell it.
@@ -110,13 +118,15 @@ const CONTROLLER: [Line; 2] = [
 #[test]
 fn each_group_may_do_exactly_what_is_listed() {
     let lists = |parts: &[&[Line]]| expected(&parts.concat());
-    let cases: [(&str, &[&str], BTreeSet<String>); 7] = [
+    let cases: [(&str, &[&str], BTreeSet<String>); 9] = [
         ("bob", &[], lists(&[&EVERYBODY])),
         ("bob", &["team-a", "admins", "masters", "System:Masters", "system:master"], lists(&[&EVERYBODY])),
         // A name that looks like a group is only a name.
         (MASTERS, &[], lists(&[&EVERYBODY])),
         ("w", &[WORKLOADS], lists(&[&EVERYBODY])),
         ("node-1", &[NODES], lists(&[&EVERYBODY, &NODE])),
+        ("x", &[NODES], lists(&[&EVERYBODY, &NODE, &NODE_X])),
+        ("x", &[], lists(&[&EVERYBODY])),
         ("horchestra-api", &[CONTROLLERS], lists(&[&EVERYBODY, &CONTROLLER])),
         ("odd", &[CONTROLLERS, NODES], lists(&[&EVERYBODY, &NODE, &CONTROLLER])),
     ];
@@ -129,7 +139,7 @@ fn each_group_may_do_exactly_what_is_listed() {
 
 #[test]
 fn masters_may_do_everything_but_read_session_logs() {
-    let authorizer = Authorizer::new();
+    let authorizer = no_rules();
     let admin = somebody("admin", &[MASTERS]);
     let all = resources().len() * SUBRESOURCES.len() * VERBS.len() * 4;
     // Both spellings of the one target.
@@ -139,17 +149,17 @@ fn masters_may_do_everything_but_read_session_logs() {
         assert!(!allowed(&admin).iter().any(|line| line.contains(target)), "{target}");
     }
     for path in ["/metrics", "/logs", "/nonsense", "/", "/debug/pprof"] {
-        assert!(authorizer.authorize(&admin, &Attributes::path("post", path)).allowed, "{path}");
+        assert!(authorizer.authorize(&admin, &Attributes::path("post", path)).unwrap().allowed, "{path}");
     }
     // Somebody who is a controller as well reads them as one.
     let both = somebody("admin", &[MASTERS, CONTROLLERS]);
     let asked = Attributes::resource("get", "horchestra.io", "nodes", "", "n").of_subresource("sessionlog");
-    assert!(authorizer.authorize(&both, &asked).allowed);
+    assert!(authorizer.authorize(&both, &asked).unwrap().allowed);
 }
 
 #[test]
 fn documents_are_open_to_everybody_with_an_identity_and_other_paths_are_not() {
-    let authorizer = Authorizer::new();
+    let authorizer = no_rules();
     let open = [
         "/api",
         "/api/",
@@ -199,12 +209,13 @@ fn documents_are_open_to_everybody_with_an_identity_and_other_paths_are_not() {
     ];
     for groups in [&[][..], &[NODES], &[CONTROLLERS], &[WORKLOADS]] {
         let caller = somebody("bob", groups);
+        let allowed = |asked: Attributes<'_>| authorizer.authorize(&caller, &asked).unwrap().allowed;
         for method in ["get", "post", "delete"] {
             for path in open {
-                assert!(authorizer.authorize(&caller, &Attributes::path(method, path)).allowed, "{path}");
+                assert!(allowed(Attributes::path(method, path)), "{path}");
             }
             for path in closed {
-                assert!(!authorizer.authorize(&caller, &Attributes::path(method, path)).allowed, "{path}");
+                assert!(!allowed(Attributes::path(method, path)), "{path}");
             }
         }
     }
@@ -212,9 +223,9 @@ fn documents_are_open_to_everybody_with_an_identity_and_other_paths_are_not() {
 
 #[test]
 fn a_refusal_says_who_what_where_and_what_to_do() {
-    let authorizer = Authorizer::new();
+    let authorizer = no_rules();
     let bob = somebody("bob", &[]);
-    let refused = |asked: Attributes<'_>| authorizer.authorize(&bob, &asked).reason.into_owned();
+    let refused = |asked: Attributes<'_>| authorizer.authorize(&bob, &asked).unwrap().reason.into_owned();
     assert_eq!(
         refused(Attributes::resource("list", "horchestra.io", "applications", "team-a", "")),
         "User \"bob\" cannot list resource \"applications\" in API group \"horchestra.io\" in the namespace \

@@ -3,6 +3,9 @@
 mod grants;
 mod identity;
 mod pki;
+mod plain;
+mod rbac;
+mod rbac_property;
 mod requests;
 mod sealing;
 mod tokens;

@@ -23,6 +23,7 @@ mod ownership;
 mod protection;
 mod references;
 mod requests;
+mod rights;
 mod secrets;
 mod services;
 mod sets;
@@ -233,7 +234,11 @@ impl Plugin {
             | Plugin::SecretProtection
             | Plugin::ServiceReference
             | Plugin::ServiceProtection
-            | Plugin::Capacity => {}
+            | Plugin::Capacity
+            | Plugin::BindableSubjects
+            | Plugin::RightsHandedOut
+            | Plugin::SecretAccess
+            | Plugin::ServiceAccess => {}
         }
         Ok(())
     }
@@ -281,6 +286,10 @@ impl Plugin {
             Plugin::ServiceReference => references::service_exists(attributes, object, verdict),
             Plugin::ServiceProtection => protection::service_unused(attributes, verdict),
             Plugin::Capacity => capacity::check(attributes, object, columns, verdict),
+            Plugin::BindableSubjects => rights::bindable_subjects(attributes, object),
+            Plugin::RightsHandedOut => rights::hands_out(attributes, object, verdict),
+            Plugin::SecretAccess => rights::reads_secrets(attributes, object),
+            Plugin::ServiceAccess => rights::joins_services(attributes, object),
         }
     }
 }

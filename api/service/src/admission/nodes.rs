@@ -33,9 +33,10 @@ pub(super) fn check_labels(attributes: &Attributes<'_>, object: &Object) -> Resu
 
 /// Confines the certificate of a node to its own Node, and there to what is no operator's business.
 pub(super) fn restrict(attributes: &Attributes<'_>, object: &Object) -> Result<(), Denial> {
-    let Caller::Http(identity) = attributes.caller else {
+    let Caller::Http(client) = attributes.caller else {
         return Ok(());
     };
+    let identity = &client.identity;
     let key = attributes.key;
     if key.kind == Kind::CertificateSigningRequest {
         return Ok(());

@@ -27,7 +27,8 @@ pub(super) fn stamp(attributes: &Attributes<'_>, object: &mut Object, verdict: &
         }
         return;
     }
-    if let Caller::Http(identity) = attributes.caller {
+    if let Caller::Http(client) = attributes.caller {
+        let identity = &client.identity;
         restore(object, "annotations", REQUESTER_ANNOTATION, Some(Value::from(identity.name.as_str())));
         // A comma would make two groups of one for whoever splits the list.
         let (plain, odd): (Vec<&str>, Vec<&str>) =

@@ -1,6 +1,6 @@
 //! Which plugin runs when: one table over who calls, through which door, and for which operation.
 
-use horchestra_auth::identity::NODES;
+use horchestra_auth::identity::{MASTERS, NODES};
 use horchestra_core::kind::Kind;
 
 use crate::caller::Caller;
@@ -8,8 +8,10 @@ use crate::caller::Caller;
 /// The callers that the table tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CallerClass {
-    /// A client of the HTTP API, administrators included.
+    /// A client of the HTTP API that is none of the following.
     Client,
+    /// A client in the group of administrators.
+    Administrator,
     /// A client whose certificate is a node's (also when it is an administrator's as well).
     NodeIdentity,
     /// A control loop.
@@ -20,12 +22,18 @@ pub(crate) enum CallerClass {
 
 impl CallerClass {
     #[cfg(test)]
-    pub(crate) const ALL: [CallerClass; 4] =
-        [CallerClass::Client, CallerClass::NodeIdentity, CallerClass::Loop, CallerClass::Gateway];
+    pub(crate) const ALL: [CallerClass; 5] = [
+        CallerClass::Client,
+        CallerClass::Administrator,
+        CallerClass::NodeIdentity,
+        CallerClass::Loop,
+        CallerClass::Gateway,
+    ];
 
     pub(crate) fn of(caller: &Caller) -> CallerClass {
         match caller {
-            Caller::Http(identity) if identity.in_group(NODES) => CallerClass::NodeIdentity,
+            Caller::Http(client) if client.identity.in_group(NODES) => CallerClass::NodeIdentity,
+            Caller::Http(client) if client.identity.in_group(MASTERS) => CallerClass::Administrator,
             Caller::Http(_) => CallerClass::Client,
             // A recorder writes through its own door only; should it ever come here, it is held to what loops are.
             Caller::Loop { .. } | Caller::Recorder { .. } => CallerClass::Loop,
@@ -35,6 +43,11 @@ impl CallerClass {
 
     /// Comes over HTTP with an identity of its own.
     pub(crate) fn identified(self) -> bool {
+        matches!(self, CallerClass::Client | CallerClass::Administrator | CallerClass::NodeIdentity)
+    }
+
+    /// Holds only what was granted.
+    fn has_granted_rights(self) -> bool {
         matches!(self, CallerClass::Client | CallerClass::NodeIdentity)
     }
 }
@@ -118,10 +131,18 @@ pub(crate) enum Plugin {
     ServiceProtection,
     /// A placement fits its node.
     Capacity,
+    /// The group of the control plane's own processes is granted nothing.
+    BindableSubjects,
+    /// Nobody grants what they do not hold.
+    RightsHandedOut,
+    /// Nobody has a workload read a Secret that they may not read.
+    SecretAccess,
+    /// Nobody has a workload join a Service that they may not read.
+    ServiceAccess,
 }
 
 impl Plugin {
-    pub(crate) const ALL: [Plugin; 29] = [
+    pub(crate) const ALL: [Plugin; 33] = [
         Plugin::Stamping,
         Plugin::SecretPolicy,
         Plugin::RequestPolicy,
@@ -151,6 +172,10 @@ impl Plugin {
         Plugin::ServiceReference,
         Plugin::ServiceProtection,
         Plugin::Capacity,
+        Plugin::BindableSubjects,
+        Plugin::RightsHandedOut,
+        Plugin::SecretAccess,
+        Plugin::ServiceAccess,
     ];
 
     /// Whether its changes are applied.
@@ -167,9 +192,8 @@ impl Plugin {
             | Plugin::NoRootFloor
             | Plugin::FinalizerHolds
             | Plugin::PlacementStatus => door == Door::Main,
-            Plugin::ChildOwnership | Plugin::ClientFinalizers => door == Door::Main && caller.identified(),
-            Plugin::NodeAdmission => {
-                door == Door::Main && matches!(caller, CallerClass::Client | CallerClass::NodeIdentity)
+            Plugin::ChildOwnership | Plugin::ClientFinalizers | Plugin::NodeAdmission => {
+                door == Door::Main && caller.identified()
             }
             _ => false,
         }
@@ -186,7 +210,12 @@ impl Plugin {
             | Plugin::PlacementStatus
             | Plugin::AddressAllocation
             | Plugin::NodeAdmission => false,
-            Plugin::ChildOwnership | Plugin::MetadataSyntax => written && caller.identified(),
+            Plugin::ChildOwnership | Plugin::MetadataSyntax | Plugin::BindableSubjects => {
+                written && caller.identified()
+            }
+            Plugin::RightsHandedOut | Plugin::SecretAccess | Plugin::ServiceAccess => {
+                written && caller.has_granted_rights()
+            }
             Plugin::NoRootFloor => operation != Operation::Delete,
             Plugin::SecretPolicy
             | Plugin::RequestPolicy
@@ -227,21 +256,23 @@ mod tests {
         use CallerClass::*;
         // Letters: c/u/d = create, update, delete through the main door, s = status written.
         // First what a plugin changes, then what it judges.
-        let all = [Client, NodeIdentity, Loop, Gateway];
+        let all = [Client, Administrator, NodeIdentity, Loop, Gateway];
+        let people = [Client, Administrator, NodeIdentity];
+        let granted = [Client, NodeIdentity];
         let expected: &[(Plugin, &[CallerClass], &str, &str)] = &[
             (Plugin::Stamping, &all, "cus", ""),
             (Plugin::SecretPolicy, &all, "", "cu"),
             (Plugin::RequestPolicy, &all, "cu", "cu"),
-            (Plugin::ChildOwnership, &[Client, NodeIdentity], "cu", "cu"),
-            (Plugin::ClientFinalizers, &[Client, NodeIdentity], "cu", ""),
+            (Plugin::ChildOwnership, &people, "cu", "cu"),
+            (Plugin::ClientFinalizers, &people, "cu", ""),
             (Plugin::DoorOwned, &all, "cu", ""),
             (Plugin::FinalizerHolds, &all, "cu", ""),
             (Plugin::PlacementStatus, &all, "cu", ""),
             (Plugin::IdAllocation, &all, "cu", "cu"),
             (Plugin::AddressAllocation, &all, "cu", ""),
             (Plugin::NoRootFloor, &all, "cu", "cus"),
-            (Plugin::NodeAdmission, &[Client, NodeIdentity], "cu", ""),
-            (Plugin::MetadataSyntax, &[Client, NodeIdentity], "", "cu"),
+            (Plugin::NodeAdmission, &people, "cu", ""),
+            (Plugin::MetadataSyntax, &people, "", "cu"),
             (Plugin::ObjectRules, &all, "", "cu"),
             (Plugin::SetExpansion, &all, "", "cu"),
             (Plugin::ServiceNames, &all, "", "cu"),
@@ -258,6 +289,10 @@ mod tests {
             (Plugin::ServiceReference, &all, "", "cu"),
             (Plugin::ServiceProtection, &all, "", "d"),
             (Plugin::Capacity, &all, "", "cu"),
+            (Plugin::BindableSubjects, &people, "", "cu"),
+            (Plugin::RightsHandedOut, &granted, "", "cu"),
+            (Plugin::SecretAccess, &granted, "", "cu"),
+            (Plugin::ServiceAccess, &granted, "", "cu"),
         ];
         assert_eq!(expected.len(), Plugin::ALL.len(), "every plugin is written down");
         let ways = [

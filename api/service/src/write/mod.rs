@@ -48,6 +48,7 @@ use crate::admission::Verdict;
 use crate::caller::RequestContext;
 use crate::errors;
 use crate::request::Written;
+use crate::rules;
 use crate::service::Service;
 
 /// How often a write is planned at most.
@@ -181,6 +182,10 @@ impl Service {
             match store.commit(item).await {
                 Ok(committed) => {
                     let revision = committed.revisions.first().copied().unwrap_or_default();
+                    if rules::has_part(key.kind) {
+                        // Whoever is told of a change of the rules can rely on it here.
+                        let _ = store.not_older_than(revision).await;
+                    }
                     let (entry, erased) = stored.at(revision);
                     return Ok(Written { entry, created, erased, warnings });
                 }

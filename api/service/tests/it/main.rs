@@ -20,6 +20,7 @@ mod patch;
 mod property;
 mod races;
 mod requests;
+mod rights;
 mod sealing;
 mod secrets;
 mod services;

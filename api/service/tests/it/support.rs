@@ -4,7 +4,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use horchestra_auth::identity::Credential;
-use horchestra_auth::{Identity, KeyRing};
+use horchestra_auth::rbac::FixedPolicy;
+use horchestra_auth::{Authorizer, Identity, KeyRing};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::status::Status;
 use horchestra_service::{
@@ -196,15 +197,23 @@ fn node_context(node: &str, grant: SessionGrant, gateway: Uuid) -> RequestContex
     RequestContext::new(Caller::Node { name: node.to_owned(), grant, gateway })
 }
 
+/// Who judges callers in tests that have no rules.
+fn no_rules() -> Arc<Authorizer> {
+    static NO_RULES: LazyLock<Arc<Authorizer>> =
+        LazyLock::new(|| Arc::new(Authorizer::new(FixedPolicy::default())));
+    Arc::clone(&NO_RULES)
+}
+
 pub fn identity(name: &str, groups: &[&str]) -> RequestContext {
-    RequestContext::new(Caller::Http(Arc::new(Identity {
+    let identity = Identity {
         name: name.to_owned(),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         credential: Credential::Certificate {
             fingerprint: "00".repeat(32),
             not_after: "2100-01-01T00:00:00Z".parse().unwrap(),
         },
-    })))
+    };
+    RequestContext::new(Caller::http(Arc::new(identity), no_rules()))
 }
 
 pub fn admin() -> RequestContext {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use horchestra_core::kind::{Key, Kind};
 use imbl::OrdMap;
+use uuid::Uuid;
 
 use crate::backend::Identity;
 use crate::types::{Change, ChangeKind, Entry, Revision};
@@ -118,6 +119,15 @@ impl Snapshot {
     /// The revision this view is of.
     pub fn revision(&self) -> Revision {
         self.view.revision
+    }
+
+    /// The last change of any of these kinds that is in here, and the epoch of the database that its revision
+    /// counts in. Whenever what the view holds of these kinds differs, so does this. `None`: nothing was
+    /// loaded yet.
+    pub fn last_change(&self, kinds: &[Kind]) -> Option<(Uuid, Revision)> {
+        let epoch = self.view.identity.epoch;
+        let changed = kinds.iter().filter_map(|kind| self.view.kind(*kind)).map(|kind| kind.changed);
+        (!epoch.is_nil()).then(|| (epoch, changed.max().unwrap_or_default()))
     }
 
     /// The object with this key; kinds that are not cached have none.
