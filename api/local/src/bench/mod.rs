@@ -9,6 +9,7 @@ mod https;
 mod lists;
 mod object;
 mod pgbench;
+mod rbac;
 mod report;
 mod server;
 mod snapshot;
@@ -65,6 +66,8 @@ pub enum Workload {
     Https,
     /// Writes over HTTPS while one process of a stack is stopped, beside none.
     Stops,
+    /// Decisions by 10,000 lines of rules, beside a scan.
+    Rbac,
 }
 
 impl BenchArgs {
@@ -116,6 +119,11 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
     }
     if args.wants(Workload::Stops) {
         for section in stops::measure(&args).await? {
+            report.add(section);
+        }
+    }
+    if args.wants(Workload::Rbac) {
+        for section in rbac::measure(&args)? {
             report.add(section);
         }
     }
