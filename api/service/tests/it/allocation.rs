@@ -220,8 +220,6 @@ async fn creators_at_the_same_time_get_values_of_their_own() {
     };
     let world = World::with(config()).await;
     let other = world.replica_with(config()).await;
-    let service =
-        |name: &str| json!({"kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 1}]}});
     let value = |object: &Value| match object["kind"].as_str().unwrap() {
         "Application" => ids(object).0.to_string(),
         "Namespace" => range_of(object).to_owned(),
