@@ -227,13 +227,17 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
         running.start(shared.api(index, port, metrics, &serving, &api_peer))?;
         replicas.push(SocketAddr::from(([127, 0, 0, 1], port)));
     }
-    running.balance(api, replicas)?;
+    running.balance(api, replicas.clone())?;
     fs::write(layout.port_of("api"), format!("{api_port}\n"))?;
     let address = SocketAddr::from(([127, 0, 0, 1], api_port));
     let kubeconfig = pki.kubeconfig(&format!("https://{address}"), "admin", &admin)?;
     write_private(&layout.kubeconfig(), kubeconfig.as_bytes())?;
     let client = Client::new(address, &authority, &admin.certificate, &admin.key)?;
-    wait_for("the API", &layout, "api-0", async || ready(&client).await).await?;
+    for (index, replica) in replicas.into_iter().enumerate() {
+        let name = format!("api-{index}");
+        let client = Client::new(replica, &authority, &admin.certificate, &admin.key)?;
+        wait_for("the API", &layout, &name, async || ready(&client).await).await?;
+    }
     say(&format!("  api        https://{address} ({} replica(s))", args.api_replicas));
 
     running.stage();
