@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use futures::StreamExt;
 use horchestra_auth::pki::Process;
 use serde_json::json;
 
@@ -92,16 +93,20 @@ fn write(path: &Path, text: &str) -> String {
     path.display().to_string()
 }
 
+/// Versions that play a part at the same time.
+const AT_ONCE: usize = 2;
+
 /// Runs a part with every kubectl that is found, each on a stack of its own.
 async fn with_every_kubectl(part: impl AsyncFn(&Stack, &Kubectl)) {
-    for program in versions() {
+    let play = async |program| {
         let stack = Stack::with(Setup { relay: true, ..Setup::default() }).await;
         stack.make_namespaces().await;
         let home = stack.folder().join("home");
         std::fs::create_dir(&home).unwrap();
         let kubectl = Kubectl { program, kubeconfig: stack.kubeconfig(), home };
         part(&stack, &kubectl).await;
-    }
+    };
+    futures::stream::iter(versions()).for_each_concurrent(AT_ONCE, play).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -114,6 +114,20 @@ fn apply() -> Vec<Row> {
         row("apply the same", "apply -f {f}/api.yaml")
             .after("apply -f {f}/api.yaml")
             .exactly("application.horchestra.io/api unchanged\n"),
+        row("apply a service again", "apply -f {f}/service.yaml")
+            .after("apply -f {f}/service.yaml")
+            .prints("unchanged"),
+        // A merge patch replaces a list as a whole, so kubectl sends one that differs from what is shown by a
+        // default, as it does for any custom resource. The server finds that nothing changes.
+        row("apply a service without its defaults again", "apply -f {f}/short-service.yaml")
+            .after("apply -f {f}/short-service.yaml")
+            .prints("configured")
+            .then(
+                Look::Printed(
+                    "get services.horchestra.io cart -o jsonpath={.metadata.generation}{.spec.ports}",
+                ),
+                r#"1[{"port":80,"protocol":"TCP"}]"#,
+            ),
         row("apply a change", "apply -f {f}/api2.yaml")
             .after("apply -f {f}/api.yaml")
             .exactly("application.horchestra.io/api configured\n")

@@ -47,10 +47,12 @@ pub fn rows() -> Vec<Row> {
         .prints("Success")
         .then(THERE.0, THERE.1),
         row("on trial at the server", "delete app web --dry-run=server")
-            .prints("deleted (server dry run)")
+            .prints("\"web\" deleted")
+            .prints("(server dry run)")
             .then(THERE.0, THERE.1),
         row("on trial at the client", "delete app web --dry-run=client")
-            .prints("deleted (dry run)")
+            .prints("\"web\" deleted")
+            .prints("(dry run)")
             .then(THERE.0, THERE.1),
         row("what is missing", "delete app ghost").fails("NotFound").then(THERE.0, THERE.1),
         row("what is missing, if it is there", "delete app ghost --ignore-not-found").exactly(""),

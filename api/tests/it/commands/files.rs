@@ -77,6 +77,14 @@ const FILES: &[(&str, &str)] = &[
         "held.yaml",
         "apiVersion: horchestra.io/v1\nkind: Application\nmetadata: {name: held, finalizers: [example.com/hold]}\nspec: {image: 'nginx:1'}\n",
     ),
+    (
+        "service.yaml",
+        "apiVersion: horchestra.io/v1\nkind: Service\nmetadata: {name: cart}\nspec: {ports: [{port: 80, protocol: TCP}]}\n",
+    ),
+    (
+        "short-service.yaml",
+        "apiVersion: horchestra.io/v1\nkind: Service\nmetadata: {name: cart}\nspec: {ports: [{port: 80}]}\n",
+    ),
     ("patch.yaml", "spec:\n  image: nginx:7\n"),
 ];
 

@@ -1,5 +1,6 @@
 //! What `resourceVersion` means on reads.
 
+use futures::future::join_all;
 use horchestra_store::{MemoryDatabase, Store, StoreOptions};
 use serde_json::json;
 
@@ -38,7 +39,7 @@ async fn lists_and_reads_at_a_revision() {
         rows.same(row, revision(&list), wanted);
     }
     let future = i64::MAX;
-    for (row, query, code, reason) in [
+    let lists = [
         ("no number", "resourceVersion=x".to_owned(), 400, "BadRequest"),
         ("a sign", "resourceVersion=-1".to_owned(), 400, "BadRequest"),
         ("another sign", "resourceVersion=%2B1".to_owned(), 400, "BadRequest"),
@@ -59,17 +60,8 @@ async fn lists_and_reads_at_a_revision() {
             504,
             "Timeout",
         ),
-    ] {
-        let reply = client.get(&format!("{APPS}?{query}")).await;
-        rows.code(row, &reply, code, reason);
-        if code == 504 {
-            let cause = &reply.json()["details"]["causes"][0]["reason"];
-            rows.same("with the cause that clients look for", cause, &json!("ResourceVersionTooLarge"));
-            rows.holds("and when to come back", !reply.header("retry-after").is_empty(), &reply.headers);
-        }
-    }
-    let item = format!("{APPS}/b");
-    for (row, query, code) in [
+    ];
+    let objects = [
         ("none", String::new(), 200),
         ("0", "?resourceVersion=0".to_owned(), 200),
         ("not older", format!("?resourceVersion={now}"), 200),
@@ -78,8 +70,23 @@ async fn lists_and_reads_at_a_revision() {
         ("a sign", "?resourceVersion=-1".to_owned(), 400),
         ("another sign", "?resourceVersion=%2B1".to_owned(), 400),
         ("beyond 64 bits", "?resourceVersion=99999999999999999999".to_owned(), 400),
-    ] {
-        rows.same(&format!("one object, {row}"), client.get(&format!("{item}{query}")).await.status, code);
+    ];
+    // Together, since what is to come is waited for.
+    let ask = async |path: String| client.get(&path).await;
+    let (of_lists, of_objects) = futures::join!(
+        join_all(lists.iter().map(|(_, query, ..)| ask(format!("{APPS}?{query}")))),
+        join_all(objects.iter().map(|(_, query, _)| ask(format!("{APPS}/b{query}")))),
+    );
+    for ((row, _, code, reason), reply) in lists.into_iter().zip(of_lists) {
+        rows.code(row, &reply, code, reason);
+        if code == 504 {
+            let cause = &reply.json()["details"]["causes"][0]["reason"];
+            rows.same("with the cause that clients look for", cause, &json!("ResourceVersionTooLarge"));
+            rows.holds("and when to come back", !reply.header("retry-after").is_empty(), &reply.headers);
+        }
+    }
+    for ((row, _, code), reply) in objects.into_iter().zip(of_objects) {
+        rows.same(&format!("one object, {row}"), reply.status, code);
     }
     rows.close();
 }
