@@ -15,6 +15,7 @@ use crate::documents::Documents;
 use crate::frames::Frames;
 use crate::handlers::logs::LogSlots;
 use crate::http::limits::{InFlight, Limits};
+use crate::http::patience::Parking;
 use crate::http::route::Served;
 use crate::metrics::Metrics;
 use crate::relay::Relay;
@@ -46,6 +47,7 @@ pub struct App {
     served: Served,
     documents: Documents,
     in_flight: Arc<InFlight>,
+    parking: Parking,
     frames: Frames,
     log_slots: Arc<LogSlots>,
     drain: CancellationToken,
@@ -62,6 +64,7 @@ impl App {
             },
             documents: Documents::new(),
             in_flight: InFlight::new(parts.limits),
+            parking: Parking::default(),
             frames: Frames::new(FRAMES),
             log_slots: Arc::default(),
             drain: CancellationToken::new(),
@@ -108,6 +111,10 @@ impl App {
 
     pub fn in_flight(&self) -> &Arc<InFlight> {
         &self.in_flight
+    }
+
+    pub fn parking(&self) -> &Parking {
+        &self.parking
     }
 
     pub fn frames(&self) -> &Frames {

@@ -17,8 +17,12 @@ use crate::registry::KindSpec;
 pub enum Door {
     /// Lets a node that registered itself take part.
     Admit,
+    /// The certificate that is asked for is to be signed.
+    Approve,
     /// Nothing new is placed on the node.
     Cordon,
+    /// The certificate that is asked for is not to be signed.
+    Deny,
     /// Takes finalizers off an object that is being deleted.
     Finalize,
     /// The control plane leaves the object as it is.
@@ -38,9 +42,11 @@ pub const REVISION_LIST: &str = "RevisionList";
 
 impl Door {
     /// In byte order of their names.
-    pub const ALL: [Door; 8] = [
+    pub const ALL: [Door; 10] = [
         Door::Admit,
+        Door::Approve,
         Door::Cordon,
+        Door::Deny,
         Door::Finalize,
         Door::Freeze,
         Door::Revisions,
@@ -53,7 +59,9 @@ impl Door {
     pub const fn name(self) -> &'static str {
         match self {
             Door::Admit => "admit",
+            Door::Approve => "approve",
             Door::Cordon => "cordon",
+            Door::Deny => "deny",
             Door::Finalize => "finalize",
             Door::Freeze => "freeze",
             Door::Revisions => "revisions",
@@ -75,12 +83,18 @@ impl Door {
     pub fn opens(self, kind: Kind) -> bool {
         match self {
             Door::Admit | Door::Cordon | Door::Uncordon => kind == Kind::Node,
+            Door::Approve | Door::Deny => kind == Kind::CertificateSigningRequest,
             Door::Freeze | Door::Thaw => matches!(kind, Kind::Application | Kind::ApplicationSet),
             // Events expire whatever holds them.
             Door::Finalize => kind != Kind::Event,
             // Every write of these leaves a row behind. Where bodies are not kept, a rollback says so.
             Door::Revisions | Door::Rollback => kind != Kind::Event,
         }
+    }
+
+    /// Whether people may say why they go through it.
+    pub const fn takes_message(self) -> bool {
+        matches!(self, Door::Approve | Door::Deny)
     }
 
     /// The doors of a kind, in byte order of their names.
@@ -105,7 +119,9 @@ impl Door {
     pub(crate) fn description(self, what: &str) -> String {
         match self {
             Door::Admit => format!("Lets the {what} take part: it will be sent desired state."),
+            Door::Approve => format!("Has the certificate signed that the {what} asks for."),
             Door::Cordon => format!("Keeps new workloads off the {what}."),
+            Door::Deny => format!("Turns the {what} down."),
             Door::Finalize => format!(
                 "Takes finalizers off the {what} that is being deleted, without asking who put them there. \
                  For members of system:masters."
@@ -138,6 +154,12 @@ impl Door {
                 "type": "array",
                 "items": {"type": "string"},
                 "description": "The finalizers to take off. Without it all but those of the system.",
+            });
+        }
+        if self.takes_message() {
+            schema["properties"]["message"] = json!({
+                "type": "string",
+                "description": "Why, for whoever reads the request later.",
             });
         }
         if self == Door::Rollback {

@@ -23,6 +23,8 @@ pub enum Command {
     Down,
     /// Say what runs.
     Status,
+    /// Make certificates: of an authority, servers, operators, nodes and the control plane's own processes.
+    Pki(crate::pki::PkiArgs),
     /// Measure the store beside what the machine itself can do.
     Bench(crate::bench::BenchArgs),
 }

@@ -13,6 +13,7 @@ mod balancer;
 mod client;
 mod down;
 mod layout;
+pub mod pki;
 mod postgres;
 mod process;
 mod stack;
@@ -30,6 +31,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Up(args) => up::foreground(&cli.home, &args),
         Command::Down => down::down(&cli.home),
         Command::Status => status::status(&cli.home),
+        Command::Pki(args) => pki::run(&args),
         Command::Bench(args) => measure(args),
     };
     match outcome {

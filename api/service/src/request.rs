@@ -93,6 +93,8 @@ pub struct Order {
     /// As in the body of an update.
     pub resource_version: Option<String>,
     pub uid: Option<String>,
+    /// Approve and deny: why.
+    pub message: Option<String>,
 }
 
 /// The versions of an object that are kept.

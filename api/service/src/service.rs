@@ -33,6 +33,8 @@ pub struct ServiceConfig {
     pub bookmark_interval: Duration,
     /// How old the copy of the heartbeats that reads show may get (1 s).
     pub heartbeat_refresh: Duration,
+    /// How long the approval of a certificate request waits for the certificate (10 s).
+    pub signed_within: Duration,
     /// Features that are switched on (none).
     pub gates: Gates,
     /// Where Services get their addresses from; without, they get none.
@@ -49,6 +51,7 @@ impl Default for ServiceConfig {
             continue_ttl: Duration::from_secs(15 * 60),
             bookmark_interval: Duration::from_secs(50),
             heartbeat_refresh: Duration::from_secs(1),
+            signed_within: Duration::from_secs(10),
             gates: Gates::default(),
             service_range: None,
             secret_keys: None,
@@ -298,6 +301,40 @@ impl Service {
         events: &[Arc<Entry>],
     ) -> Result<usize, DoorError> {
         self.expire(context, events).await
+    }
+
+    /// Stores the certificate (PEM, the leaf first) that a CertificateSigningRequest was looked at for in this
+    /// revision; phase and certificate come in one change.
+    pub async fn issue_certificate(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        revision: Revision,
+        certificate: &str,
+    ) -> Result<Outcome, DoorError> {
+        self.store_certificate(context, key, revision, certificate).await
+    }
+
+    /// Turns down a CertificateSigningRequest that nobody could sign.
+    pub async fn deny_certificate(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        revision: Revision,
+        why: &str,
+    ) -> Result<Outcome, DoorError> {
+        self.turn_down(context, key, revision, why).await
+    }
+
+    /// Says why a CertificateSigningRequest waits; the first reason stays.
+    pub async fn hold_certificate(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        revision: Revision,
+        why: &str,
+    ) -> Result<Outcome, DoorError> {
+        self.hold(context, key, revision, why).await
     }
 
     /// Sets the `Ready` condition of a Node.

@@ -27,6 +27,9 @@ pub struct ClusterSettings {
     /// Where Services get their addresses from, once a process has said so; without, they get none.
     #[serde(default, rename = "serviceCIDR", skip_serializing_if = "Option::is_none")]
     pub service_range: Option<Network>,
+    /// There are workers that sign certificates.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub certificate_signer: bool,
     #[serde(flatten)]
     pub others: serde_json::Map<String, serde_json::Value>,
 }
@@ -69,6 +72,7 @@ impl ClusterSettings {
             feature_gates: wanted.feature_gates.unwrap_or_default(),
             jwt_issuer: wanted.jwt_issuer.clone(),
             service_range: wanted.service_range,
+            certificate_signer: false,
             others: serde_json::Map::new(),
         }
     }
@@ -110,6 +114,28 @@ impl ClusterSettings {
     fn adopt(&mut self, wanted: &Wanted) {
         self.jwt_issuer = self.jwt_issuer.take().or_else(|| wanted.jwt_issuer.clone());
         self.service_range = self.service_range.or(wanted.service_range);
+    }
+
+    /// Says that there is a worker that signs certificates. Every worker that does calls this when it starts; until
+    /// one has, nobody can approve a request.
+    pub async fn announce_signer(store: &Store) -> Result<(), SettingsError> {
+        loop {
+            let row = store.settings().await.map_err(SettingsError::Read)?;
+            let (mut settings, version) = match row {
+                Some(row) => {
+                    (serde_json::from_slice(&row.body).map_err(SettingsError::Unreadable)?, row.version)
+                }
+                None => (ClusterSettings::of(&Wanted::default()), 0),
+            };
+            if settings.certificate_signer {
+                return Ok(());
+            }
+            settings.certificate_signer = true;
+            let body = Bytes::from(serde_json::to_vec(&settings).map_err(SettingsError::Unreadable)?);
+            if store.write_settings(body, version).await.map_err(SettingsError::Read)? {
+                return Ok(());
+            }
+        }
     }
 
     /// As [`ClusterSettings::agree`], and waits for a database that cannot be reached yet.

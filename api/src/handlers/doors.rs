@@ -1,7 +1,8 @@
 //! The doors of an object: what they are told, and their answers.
 //!
 //! The body is small and may be left out: the version and the uid that the caller has in mind (also where an
-//! object carries them, under `metadata`), for a rollback the revision, and for a finalize which finalizers. A mistyped member would be a
+//! object carries them, under `metadata`), for a rollback the revision, for a finalize which finalizers, and for a
+//! verdict on a request why. A mistyped member would be a
 //! precondition that is not checked, so unknown members are judged as in any other write.
 
 use std::sync::Arc;
@@ -96,6 +97,7 @@ fn order(
         matches!(member, "apiVersion" | "kind" | "metadata" | "uid" | "resourceVersion")
             || (member == "revision" && door == Door::Rollback)
             || (member == "finalizers" && door == Door::Finalize)
+            || (member == "message" && door.takes_message())
     };
     odd.extend(members.keys().filter(|member| !known(member)).map(|member| ("unknown", member.clone())));
     odd.extend(
@@ -143,7 +145,8 @@ fn order(
         Some(_) => return Err(malformed("finalizers", "a list of strings")),
     };
     let (resource_version, uid) = (either("resourceVersion")?, either("uid")?);
-    let order = Order { revision, finalizers, resource_version, uid };
+    let message = text(&members, "message")?;
+    let order = Order { revision, finalizers, resource_version, uid, message };
     Ok((order, if validation == FieldValidation::Warn { texts } else { Vec::new() }))
 }
 
@@ -190,6 +193,7 @@ mod tests {
             (Door::Freeze, r#"{"resourceVersion":"7","uid":"u"}"#, precise("7", "u")),
             (Door::Thaw, r#"{"metadata":{"name":"web","resourceVersion":"7","uid":"u"}}"#, precise("7", "u")),
             (Door::Rollback, r#"{"revision":3}"#, Order { revision: Some(3), ..Order::default() }),
+            (Door::Deny, r#"{"message":"who?"}"#, Order { message: Some("who?".into()), ..Order::default() }),
             (Door::Rollback, r#"{"revision":"3"}"#, Order { revision: Some(3), ..Order::default() }),
             (Door::Finalize, "", Order::default()),
             (Door::Finalize, r#"{"finalizers":null}"#, Order::default()),
@@ -207,6 +211,8 @@ mod tests {
             (Door::Freeze, "[]", 400),
             (Door::Freeze, r#"{"resourceversion":"7"}"#, 400),
             (Door::Freeze, r#"{"revision":3}"#, 400),
+            (Door::Freeze, r#"{"message":"why"}"#, 400),
+            (Door::Deny, r#"{"message":1}"#, 400),
             (Door::Freeze, r#"{"uid":"a","uid":"b"}"#, 400),
             (Door::Freeze, r#"{"resourceVersion":7}"#, 400),
             (Door::Freeze, r#"{"metadata":{"name":"other"}}"#, 400),

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 
 use super::audit::{self, AUDIT_ID, AuditId};
 use super::limits::{Class, Slot};
+use super::patience::Patience;
 use super::query::Query;
 use super::respond::{self, Answer};
 use super::route::{NoRoute, Route, Verb};
@@ -47,9 +48,16 @@ pub struct Call {
     pub permit: Permit,
     pub context: RequestContext,
     pub audit: AuditId,
-    body: Mutex<Option<Incoming>>,
+    body: Mutex<Source>,
     /// The place in flight; streams take it with them.
     place: Mutex<Option<Place>>,
+}
+
+/// Where the body of a request comes from.
+enum Source {
+    Stream(Option<Incoming>),
+    /// It was read before, for a request that may be tried again.
+    Read(Bytes),
 }
 
 /// A place in flight and its gauge.
@@ -62,8 +70,11 @@ pub struct Place {
 impl Call {
     /// The request body; empty when it was taken already.
     pub async fn body(&self) -> Result<Bytes, Status> {
-        let body = self.body.lock().take();
-        match body {
+        let stream = match &mut *self.body.lock() {
+            Source::Stream(stream) => stream.take(),
+            Source::Read(bytes) => return Ok(bytes.clone()),
+        };
+        match stream {
             Some(body) => super::body::read(&self.headers, body).await,
             None => Ok(Bytes::new()),
         }
@@ -162,9 +173,17 @@ impl App {
         record.lock().verb = verb;
 
         let class = class(&route, verb);
-        let slot = self.in_flight().enter(class, &known.name(), known.is_node()).inspect_err(|_| {
-            self.metrics().rejected(class.word());
-        })?;
+        let mut patience = self.parking().patience(&route, verb);
+        let slot = loop {
+            match self.in_flight().enter(class, &known.name(), known.is_node()) {
+                Ok(slot) => break slot,
+                Err(refusal) if outlasts(&mut patience, &refusal).await => {}
+                Err(refusal) => {
+                    self.metrics().rejected(class.word());
+                    return Err(refusal);
+                }
+            }
+        };
         let place = Place { _slot: slot, _gauge: self.metrics().in_flight(class.word()) };
         let permit = self.authorize(&known, &route, verb, &parts.method, parts.uri.path()).await?;
 
@@ -186,14 +205,25 @@ impl App {
             },
             known,
             audit: audit.clone(),
-            body: Mutex::new(Some(body)),
+            body: Mutex::new(match patience {
+                Some(_) => Source::Read(super::body::read(&parts.headers, body).await?),
+                None => Source::Stream(Some(body)),
+            }),
             place: Mutex::new(Some(place)),
             route,
         };
         let answer = if class == Class::Watch {
             handlers::dispatch(self, &call).await
         } else {
-            tokio::time::timeout(timeout, handlers::dispatch(self, &call)).await.unwrap_or_else(|_| {
+            let patiently = async {
+                loop {
+                    match handlers::dispatch(self, &call).await {
+                        Err(refusal) if outlasts(&mut patience, &refusal).await => {}
+                        answer => break answer,
+                    }
+                }
+            };
+            tokio::time::timeout(timeout, patiently).await.unwrap_or_else(|_| {
                 Err(if caller.valid() {
                     Status::timeout("the request did not complete within the allowed time")
                 } else {
@@ -277,6 +307,13 @@ async fn recovered(
         note();
         Err(Status::internal("the request could not be handled"))
     })
+}
+
+async fn outlasts(patience: &mut Option<Patience>, refusal: &Status) -> bool {
+    match patience {
+        Some(patience) => patience.outlasts(refusal).await,
+        None => false,
+    }
 }
 
 fn class(route: &Route, verb: Option<Verb>) -> Class {

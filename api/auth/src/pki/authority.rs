@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, SigningKey as _, SubjectPublicKeyInfo,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
-use super::PkiError;
+use super::{CertificateRequest, PkiError, subject};
 use crate::identity::{CONTROLLERS, NODES};
 
 const HOUR: i64 = 3600;
@@ -56,7 +56,7 @@ impl HostName {
         if let Ok(address) = text.parse() {
             return Ok(HostName::Ip(address));
         }
-        if subdomain(text) {
+        if is_node_name(text) {
             Ok(HostName::Dns(text.to_owned()))
         } else {
             Err(PkiError::Name { name: text.to_owned(), of: "server" })
@@ -71,9 +71,9 @@ impl HostName {
     }
 }
 
-/// Lower-case letters, digits, `-` and `.`, each label beginning and ending with a letter or digit, at most
-/// 253 characters.
-pub(super) fn subdomain(name: &str) -> bool {
+/// Whether a node can have this name: lower-case letters, digits, `-` and `.`, each label beginning and ending with
+/// a letter or digit, at most 253 characters.
+pub fn is_node_name(name: &str) -> bool {
     name.len() <= 253
         && name.split('.').all(|label| {
             !label.is_empty()
@@ -185,7 +185,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.subject_alt_names = alternative_names(&names)?;
-        self.sign(params, &common)
+        self.issue(params, &common)
     }
 
     /// What a person or a program proves itself with. `group` becomes its group; empty = none.
@@ -193,16 +193,44 @@ impl Authority {
         if name.is_empty() {
             return Err(PkiError::Name { name: name.to_owned(), of: "client" });
         }
-        let mut params =
-            params(name, Some(group).filter(|group| !group.is_empty()), lifetime, self.not_after)?;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params, name)
+        self.issue(client_params(name, group, lifetime, self.not_after)?, name)
+    }
+
+    /// As [`Authority::client`], for somebody who is in several groups.
+    pub fn member(&self, name: &str, groups: &[String], lifetime: Lifetime) -> Result<Issued, PkiError> {
+        if let Some(odd) = groups.iter().find(|group| group.is_empty() || group.chars().any(char::is_control))
+        {
+            return Err(PkiError::Name { name: odd.clone(), of: "group" });
+        }
+        let issued = self.client(name, groups.first().map_or("", String::as_str), lifetime)?;
+        if groups.len() < 2 {
+            return Ok(issued);
+        }
+        let failed =
+            || PkiError::Sign { name: name.to_owned(), source: rcgen::Error::CouldNotParseCertificate };
+        let made = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).map_err(|_| failed())?;
+        let signed = subject::replace(&made, name, groups, |bytes| self.issuer.key().sign(bytes).ok());
+        let certificate = pem_block("CERTIFICATE", &signed.ok_or_else(failed)?);
+        Ok(Issued { certificate, key: issued.key })
+    }
+
+    /// The certificate that a node asks for: PEM, the leaf alone. From the request come the name and the key, and
+    /// nothing else; the group is that of nodes.
+    pub fn sign(&self, request: &CertificateRequest, lifetime: Lifetime) -> Result<String, PkiError> {
+        let name = &request.common_name;
+        if !is_node_name(name) {
+            return Err(PkiError::Name { name: name.clone(), of: "node" });
+        }
+        let failed = |source| PkiError::Sign { name: name.clone(), source };
+        let key = SubjectPublicKeyInfo::from_der(&request.public_key).map_err(failed)?;
+        let mut params = client_params(name, NODES, lifetime, self.not_after)?;
+        params.use_authority_key_identifier_extension = true;
+        Ok(params.signed_by(&key, &self.issuer).map_err(failed)?.pem())
     }
 
     /// What the agent of `node` proves itself with.
     pub fn node(&self, node: &str, lifetime: Lifetime) -> Result<Issued, PkiError> {
-        if !subdomain(node) {
+        if !is_node_name(node) {
             return Err(PkiError::Name { name: node.to_owned(), of: "node" });
         }
         self.client(node, NODES, lifetime)
@@ -215,10 +243,10 @@ impl Authority {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
         params.subject_alt_names = alternative_names(&with_loopback(hosts))?;
-        self.sign(params, name)
+        self.issue(params, name)
     }
 
-    fn sign(&self, mut params: CertificateParams, name: &str) -> Result<Issued, PkiError> {
+    fn issue(&self, mut params: CertificateParams, name: &str) -> Result<Issued, PkiError> {
         let (key, key_pem) = new_key()?;
         params.use_authority_key_identifier_extension = true;
         let certificate = params
@@ -289,6 +317,19 @@ fn params(
     Ok(params)
 }
 
+/// A client's certificate; an empty group is none.
+fn client_params(
+    name: &str,
+    group: &str,
+    lifetime: Lifetime,
+    end: i64,
+) -> Result<CertificateParams, PkiError> {
+    let mut params = params(name, Some(group).filter(|group| !group.is_empty()), lifetime, end)?;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(params)
+}
+
 /// A key, and its SEC1 PEM.
 fn new_key() -> Result<(KeyPair, String), PkiError> {
     let pem = sec1_pem()?;
@@ -301,10 +342,16 @@ fn new_key() -> Result<(KeyPair, String), PkiError> {
 pub(crate) fn sec1_pem() -> Result<Zeroizing<String>, PkiError> {
     let generated = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|_| PkiError::Random)?;
     let der: EcPrivateKeyRfc5915Der<'_> = generated.private_key().as_der().map_err(|_| PkiError::Random)?;
-    let encoded = Zeroizing::new(STANDARD.encode(der.as_ref()));
+    Ok(Zeroizing::new(pem_block("EC PRIVATE KEY", der.as_ref())))
+}
+
+fn pem_block(label: &str, der: &[u8]) -> String {
+    let encoded = Zeroizing::new(STANDARD.encode(der));
     // Never grown: what a growing text leaves behind would not be wiped.
-    let mut pem = Zeroizing::new(String::with_capacity(encoded.len() + encoded.len() / 64 + 80));
-    pem.push_str("-----BEGIN EC PRIVATE KEY-----\n");
+    let mut pem = String::with_capacity(encoded.len() + encoded.len() / 64 + 2 * label.len() + 40);
+    for part in ["-----BEGIN ", label, "-----\n"] {
+        pem.push_str(part);
+    }
     let mut rest = encoded.as_str();
     while !rest.is_empty() {
         let (line, tail) = rest.split_at(rest.len().min(64));
@@ -312,6 +359,8 @@ pub(crate) fn sec1_pem() -> Result<Zeroizing<String>, PkiError> {
         pem.push('\n');
         rest = tail;
     }
-    pem.push_str("-----END EC PRIVATE KEY-----\n");
-    Ok(pem)
+    for part in ["-----END ", label, "-----\n"] {
+        pem.push_str(part);
+    }
+    pem
 }

@@ -9,6 +9,8 @@ use super::Issued;
 pub struct Kubeconfig<'a> {
     /// `https://host:port`
     pub server: &'a str,
+    /// The cluster's and the context's name.
+    pub cluster: &'a str,
     /// The authority of the server's certificate, PEM.
     pub authority: &'a str,
     /// The name of the user's entry.
@@ -16,10 +18,10 @@ pub struct Kubeconfig<'a> {
     pub client: &'a Issued,
 }
 
-/// The cluster's and the context's name.
-const CLUSTER: &str = "horchestra";
-
 impl Kubeconfig<'_> {
+    /// What the cluster is usually called.
+    pub const CLUSTER: &'static str = "horchestra";
+
     /// The file's text. It holds the client's key: mode 0600.
     pub fn yaml(&self) -> String {
         // A JSON string is a YAML string, whatever is in it.
@@ -29,7 +31,7 @@ impl Kubeconfig<'_> {
             "apiVersion: v1\n\
              kind: Config\n\
              clusters:\n\
-             - name: {CLUSTER}\n  \
+             - name: {cluster}\n  \
                cluster:\n    \
                  server: {server}\n    \
                  certificate-authority-data: {authority}\n\
@@ -39,11 +41,12 @@ impl Kubeconfig<'_> {
                  client-certificate-data: {certificate}\n    \
                  client-key-data: {key}\n\
              contexts:\n\
-             - name: {CLUSTER}\n  \
+             - name: {cluster}\n  \
                context:\n    \
-                 cluster: {CLUSTER}\n    \
+                 cluster: {cluster}\n    \
                  user: {user}\n\
-             current-context: {CLUSTER}\n",
+             current-context: {cluster}\n",
+            cluster = quoted(self.cluster),
             server = quoted(self.server),
             user = quoted(self.user),
             authority = data(self.authority),

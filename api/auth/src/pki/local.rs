@@ -1,5 +1,6 @@
 //! The folder of certificates of a stack on one machine.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -8,7 +9,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::authority::{subdomain, with_loopback};
+use super::authority::{is_node_name, with_loopback};
 use super::files::{private_folder, read, write_file};
 use super::{Authority, HostName, Issued, Kubeconfig, Lifetime, PkiError};
 use crate::identity::MASTERS;
@@ -71,6 +72,24 @@ impl LocalPki {
         Ok(pki)
     }
 
+    /// Opens a folder whose authority is there.
+    pub fn open(folder: &Path) -> Result<LocalPki, PkiError> {
+        let certificate = folder.join("ca.crt");
+        if fs::symlink_metadata(&certificate).is_err() {
+            return Err(PkiError::NoAuthority { folder: folder.to_owned() });
+        }
+        private_folder(folder)?;
+        Ok(LocalPki { folder: folder.to_owned(), authority: authority(folder)? })
+    }
+
+    /// Writes a certificate and its key in place of those in `files`.
+    pub fn replace(&self, files: &PairFiles, issued: &Issued) -> Result<[PathBuf; 2], PkiError> {
+        // The key first: a reader that sees the old certificate with the new key refuses the pair and looks again.
+        write_file(&files.key, issued.key.as_bytes(), 0o600)?;
+        write_file(&files.certificate, issued.certificate.as_bytes(), 0o644)?;
+        Ok([files.certificate.clone(), files.key.clone()])
+    }
+
     /// The authority's certificate.
     pub fn authority(&self) -> PathBuf {
         self.folder.join("ca.crt")
@@ -98,7 +117,7 @@ impl LocalPki {
 
     /// The certificate of a node's agent; made when it is not there.
     pub fn node(&self, node: &str) -> Result<PairFiles, PkiError> {
-        if !subdomain(node) {
+        if !is_node_name(node) {
             return Err(PkiError::Name { name: node.to_owned(), of: "node" });
         }
         self.keep(&format!("node-{node}"), &[], || self.authority.node(node, Lifetime::CLIENT))
@@ -115,7 +134,7 @@ impl LocalPki {
         };
         let client = Issued { certificate: text(&pair.certificate)?, key: text(&pair.key)? };
         let authority = &self.authority.pem().certificate;
-        Ok(Kubeconfig { server, authority, user, client: &client }.yaml())
+        Ok(Kubeconfig { server, cluster: Kubeconfig::CLUSTER, authority, user, client: &client }.yaml())
     }
 
     fn files(&self, name: &str) -> PairFiles {
@@ -137,11 +156,7 @@ impl LocalPki {
             _ => false,
         };
         if !good {
-            let issued = issue()?;
-            // The key first: a reader that sees the old certificate with the new key refuses the pair and
-            // looks again.
-            write_file(&files.key, issued.key.as_bytes(), 0o600)?;
-            write_file(&files.certificate, issued.certificate.as_bytes(), 0o644)?;
+            self.replace(&files, &issue()?)?;
         }
         Ok(files)
     }

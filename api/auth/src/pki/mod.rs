@@ -21,11 +21,12 @@ mod files;
 mod kubeconfig;
 mod local;
 mod request;
+mod subject;
 
 use std::path::PathBuf;
 
 pub(crate) use authority::sec1_pem;
-pub use authority::{Authority, HostName, Issued, Lifetime};
+pub use authority::{Authority, HostName, Issued, Lifetime, is_node_name};
 pub use files::{private_folder, write_file};
 pub use kubeconfig::Kubeconfig;
 pub use local::{LocalPki, PairFiles, Process};
@@ -57,6 +58,8 @@ pub enum PkiError {
     HalfAnAuthority { found: PathBuf },
     #[error("the authority in {} expired: remove the folder to make a new one", path.display())]
     ExpiredAuthority { path: PathBuf },
+    #[error("there is no authority in {}: make one with `horchestra-local pki init`", folder.display())]
+    NoAuthority { folder: PathBuf },
     #[error("a certificate must be valid for some time")]
     NoLifetime,
     #[error("{name:?} cannot be the name of a {of}")]

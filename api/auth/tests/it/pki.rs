@@ -7,7 +7,8 @@ use std::time::Duration;
 use horchestra_auth::Identity;
 use horchestra_auth::identity::{CONTROLLERS, MASTERS, NODES};
 use horchestra_auth::pki::{
-    Authority, HostName, Issued, Lifetime, LocalPki, PairFiles, PkiError, Process, private_folder, write_file,
+    Authority, CertificateRequest, HostName, Issued, Lifetime, LocalPki, PairFiles, PkiError, Process,
+    private_folder, write_file,
 };
 use horchestra_testkit::TempDir;
 use jiff::{SignedDuration, Timestamp};
@@ -326,13 +327,82 @@ fn a_kubeconfig_holds_everything_inline() {
     for line in [
         "apiVersion: v1",
         "kind: Config",
-        "- name: horchestra",
+        "- name: \"horchestra\"",
         "    server: \"https://127.0.0.1:8443\"",
         "- name: \"admin\"",
-        "    cluster: horchestra",
+        "    cluster: \"horchestra\"",
         "    user: \"admin\"",
-        "current-context: horchestra",
+        "current-context: \"horchestra\"",
     ] {
         assert!(yaml.lines().any(|found| found == line), "no {line:?} in\n{yaml}");
+    }
+}
+
+#[test]
+fn several_groups_are_several_organizations() {
+    let authority = Authority::generate().unwrap();
+    for groups in [&[][..], &["dev"], &["dev", "ops", "a group with spaces"], &["é", "x", "y", "z"]] {
+        let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
+        // As long as a name may get, so that lengths need two bytes.
+        for name in ["alice", &"a".repeat(200)] {
+            let issued = authority.member(name, &groups, Lifetime::CLIENT).unwrap();
+            assert!(accepted_as_client(&authority, &issued.certificate), "{groups:?}");
+            let mut expected = groups.clone();
+            expected.push("system:authenticated".to_owned());
+            let identity = identity(&issued.certificate);
+            assert_eq!((identity.name.as_str(), identity.groups), (name, expected));
+            let key = rcgen::KeyPair::from_pem(&issued.key).unwrap();
+            let (certificate, spki) =
+                (der(&issued.certificate), rcgen::PublicKeyData::subject_public_key_info(&key));
+            let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).unwrap();
+            assert_eq!(parsed.public_key().raw, spki, "the key belongs to it");
+        }
+    }
+    for odd in ["", "a\nb"] {
+        let groups = ["dev".to_owned(), odd.to_owned()];
+        assert!(authority.member("alice", &groups, Lifetime::CLIENT).is_err(), "{odd:?}");
+    }
+}
+
+/// A request in PEM for this name that asks for all that it must not get.
+fn greedy_request(name: &str) -> (String, rcgen::KeyPair) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["evil.example".to_owned()]).unwrap();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, MASTERS);
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
+    (params.serialize_request(&key).unwrap().pem().unwrap(), key)
+}
+
+#[test]
+fn of_a_request_only_name_and_key_are_signed() {
+    let authority = Authority::generate().unwrap();
+    let (pem, key) = greedy_request("node-1");
+    let request = CertificateRequest::from_pem(pem.as_bytes()).unwrap();
+    let signed = authority.sign(&request, Lifetime::of(Duration::from_secs(7200)).unwrap()).unwrap();
+    assert_eq!(signed.matches("BEGIN CERTIFICATE").count(), 1, "the leaf alone");
+    assert!(accepted_as_client(&authority, &signed));
+    assert!(!accepted_as_server(&authority, &signed, "evil.example"));
+    let identity = identity(&signed);
+    assert_eq!((identity.name.as_str(), &identity.groups[0]), ("node-1", &NODES.to_owned()));
+    assert_eq!(identity.groups.len(), 2);
+    let certificate = der(&signed);
+    let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).unwrap();
+    assert_eq!(parsed.public_key().raw, rcgen::PublicKeyData::subject_public_key_info(&key));
+    assert!(!parsed.is_ca() && parsed.subject_alternative_name().unwrap().is_none());
+    let usages = parsed.extended_key_usage().unwrap().unwrap().value;
+    assert!(usages.client_auth && !usages.server_auth && !usages.any && usages.other.is_empty());
+    assert!(parsed.key_usage().unwrap().unwrap().value.digital_signature());
+    let (now, validity) = (Timestamp::now().as_second(), parsed.validity());
+    assert!((now - 3700..=now - 3500).contains(&validity.not_before.timestamp()));
+    assert!((now + 7100..=now + 7200).contains(&validity.not_after.timestamp()));
+    assert!(parsed.raw_serial().len() >= 15, "128 random bits");
+
+    for odd in ["system:masters", "Node", "a/b"] {
+        let (pem, _) = greedy_request(odd);
+        let request = CertificateRequest::from_pem(pem.as_bytes()).unwrap();
+        assert!(matches!(authority.sign(&request, Lifetime::CLIENT), Err(PkiError::Name { .. })), "{odd}");
     }
 }

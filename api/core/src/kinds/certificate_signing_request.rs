@@ -5,6 +5,7 @@
 
 use std::sync::LazyLock;
 
+use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,12 +22,22 @@ pub const REQUESTER_ANNOTATION: &str = "certificates.horchestra.io/requester";
 /// Annotation with the groups of whoever made the request, joined by commas. The server sets it.
 pub const REQUESTER_GROUPS_ANNOTATION: &str = "certificates.horchestra.io/requester-groups";
 
+/// Annotation with the SHA-256 of the client certificate that the request was made with, lower-case
+/// hexadecimal. The server sets it.
+pub const REQUESTER_CERTIFICATE_ANNOTATION: &str = "certificates.horchestra.io/requester-certificate";
+
 /// Condition set when an operator approves, or the standing rules do.
 pub const CONDITION_APPROVED: &str = "Approved";
 /// Condition set when the request is turned down.
 pub const CONDITION_DENIED: &str = "Denied";
 /// Condition set together with the certificate.
 pub const CONDITION_ISSUED: &str = "Issued";
+
+/// Condition on a request that an operator approved, and that a node made to renew its own certificate: the next
+/// such request, made with the same client certificate, is approved as well. `False` once that has happened.
+pub const CONDITION_STANDING: &str = "StandingApproval";
+/// For how long it is, in seconds.
+pub const STANDING_SECONDS: i64 = 24 * 3600;
 
 /// Phase of a request that nobody has decided.
 pub const PHASE_PENDING: &str = "Pending";
@@ -37,13 +48,14 @@ pub const PHASE_DENIED: &str = "Denied";
 
 /// A CertificateSigningRequest asks for a client certificate for a node. Nodes make them to renew their own;
 /// an operator approves or denies them with the `approve` and `deny` actions. Whatever the request asks for,
-/// the certificate is for the name in it, in the group `system:nodes`. Requests are cleaned up an hour after
-/// their decision, or a day after they were made.
+/// the certificate is for the name in it, in the group `system:nodes`. A node that makes a new request gives its
+/// older ones up. Requests are cleaned up an hour after their decision, or a day after they were made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateSigningRequest {
-    /// Standard metadata of the object. The annotations `certificates.horchestra.io/requester` and
-    /// `certificates.horchestra.io/requester-groups` tell who made the request; the server sets them.
+    /// Standard metadata of the object. The annotations `certificates.horchestra.io/requester`,
+    /// `certificates.horchestra.io/requester-groups` and `certificates.horchestra.io/requester-certificate` tell
+    /// who made the request; the server sets them.
     pub metadata: ObjectMeta,
     /// The request. It cannot be changed, apart from `groups`.
     pub spec: CertificateSigningRequestSpec,
@@ -82,7 +94,8 @@ pub struct CertificateSigningRequestStatus {
     /// Why the request waits or was denied.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Verdicts about the request: `Approved`, `Denied` and `Issued`.
+    /// Verdicts about the request: `Approved`, `Denied` and `Issued`, and `StandingApproval` for the one after
+    /// it.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -103,6 +116,19 @@ impl CertificateSigningRequest {
     /// Who made the request; empty for one that no client made.
     pub fn requester(&self) -> &str {
         self.metadata.annotations.get(REQUESTER_ANNOTATION).map_or("", String::as_str)
+    }
+
+    /// SHA-256 of the client certificate that the request was made with; empty when it was made without.
+    pub fn requester_certificate(&self) -> &str {
+        self.metadata.annotations.get(REQUESTER_CERTIFICATE_ANNOTATION).map_or("", String::as_str)
+    }
+
+    /// Until when a standing approval stands on this request that nobody has used.
+    pub fn standing_until(&self) -> Option<Timestamp> {
+        let condition = condition(&self.status.conditions, CONDITION_STANDING)?;
+        let since = condition.last_transition_time?.timestamp();
+        let until = since.checked_add(SignedDuration::from_secs(STANDING_SECONDS)).ok();
+        until.filter(|_| condition.status == ConditionStatus::True)
     }
 
     /// The groups of whoever made the request.

@@ -27,18 +27,19 @@ pub struct Client {
 
 impl Client {
     pub fn new(address: SocketAddr, pki: &Path) -> Client {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let mut roots = rustls::RootCertStore::empty();
-        for root in CertificateDer::pem_file_iter(pki.join("ca.crt")).unwrap() {
-            roots.add(root.unwrap()).unwrap();
-        }
         let chain =
             CertificateDer::pem_file_iter(pki.join("admin.crt")).unwrap().map(Result::unwrap).collect();
         let key = PrivateKeyDer::from_pem_file(pki.join("admin.key")).unwrap();
         let config = rustls::ClientConfig::builder()
-            .with_root_certificates(roots)
+            .with_root_certificates(roots(pki))
             .with_client_auth_cert(chain, key)
             .unwrap();
+        Client { address, connector: TlsConnector::from(Arc::new(config)) }
+    }
+
+    /// One without a certificate.
+    pub fn anonymous(address: SocketAddr, pki: &Path) -> Client {
+        let config = rustls::ClientConfig::builder().with_root_certificates(roots(pki)).with_no_client_auth();
         Client { address, connector: TlsConnector::from(Arc::new(config)) }
     }
 
@@ -49,6 +50,17 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<Response<Incoming>> {
+        self.send_as(method, path, body, None).await
+    }
+
+    /// As [`Client::send`], with a token.
+    pub async fn send_as(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        token: Option<&str>,
+    ) -> anyhow::Result<Response<Incoming>> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         let tls = self.connector.connect(ServerName::IpAddress(self.address.ip().into()), stream).await?;
@@ -56,12 +68,15 @@ impl Client {
         tokio::spawn(connection);
         let content_type =
             if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", self.address.to_string())
-            .header("content-type", content_type)
-            .body(Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default())))?;
+            .header("content-type", content_type);
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default())))?;
         Ok(sender.send_request(request).await?)
     }
 
@@ -91,6 +106,15 @@ impl Client {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
+}
+
+fn roots(pki: &Path) -> rustls::RootCertStore {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let mut roots = rustls::RootCertStore::empty();
+    for root in CertificateDer::pem_file_iter(pki.join("ca.crt")).unwrap() {
+        roots.add(root.unwrap()).unwrap();
+    }
+    roots
 }
 
 /// One connection that is kept, for many requests in a row.

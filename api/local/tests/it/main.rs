@@ -5,5 +5,7 @@ mod faults;
 mod freshness;
 mod leadership;
 mod lifecycle;
+mod pki;
+mod rotation;
 mod stack;
 mod tour;

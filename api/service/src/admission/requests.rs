@@ -1,9 +1,10 @@
 //! CertificateSigningRequests: who made one is the server's word, and what it asks for stays as it is.
 
+use horchestra_auth::Credential;
 use horchestra_auth::pki::CertificateRequest;
 use horchestra_core::kind::Kind;
 use horchestra_core::kinds::certificate_signing_request::{
-    PHASE_PENDING, REQUESTER_ANNOTATION, REQUESTER_GROUPS_ANNOTATION,
+    PHASE_PENDING, REQUESTER_ANNOTATION, REQUESTER_CERTIFICATE_ANNOTATION, REQUESTER_GROUPS_ANNOTATION,
 };
 use horchestra_core::object::Object;
 use horchestra_core::status::{Cause, Status};
@@ -14,14 +15,16 @@ use super::ownership::restore;
 use super::{Attributes, Denial, Operation, Verdict};
 use crate::caller::Caller;
 
-/// A new request carries the name and the groups of its caller and is undecided. A changed one keeps what it
+/// A new request carries the name, the groups and the certificate of its caller and is undecided. A changed one keeps what it
 /// was given.
 pub(super) fn stamp(attributes: &Attributes<'_>, object: &mut Object, verdict: &mut Verdict) {
     if attributes.key.kind != Kind::CertificateSigningRequest {
         return;
     }
     if let Some(old) = attributes.old {
-        for annotation in [REQUESTER_ANNOTATION, REQUESTER_GROUPS_ANNOTATION] {
+        for annotation in
+            [REQUESTER_ANNOTATION, REQUESTER_GROUPS_ANNOTATION, REQUESTER_CERTIFICATE_ANNOTATION]
+        {
             let stored = old.at(&["metadata", "annotations", annotation]).cloned();
             restore(object, "annotations", annotation, stored);
         }
@@ -38,6 +41,11 @@ pub(super) fn stamp(attributes: &Attributes<'_>, object: &mut Object, verdict: &
         }
         let groups = Value::from(plain.join(","));
         restore(object, "annotations", REQUESTER_GROUPS_ANNOTATION, Some(groups));
+        let certificate = match &identity.credential {
+            Credential::Certificate { fingerprint, .. } => Some(Value::from(fingerprint.as_str())),
+            Credential::Token { .. } => None,
+        };
+        restore(object, "annotations", REQUESTER_CERTIFICATE_ANNOTATION, certificate);
     }
     object.0.insert("status".to_owned(), json!({"phase": PHASE_PENDING}));
 }

@@ -12,6 +12,7 @@
 
 mod application;
 mod bind;
+pub(crate) mod certificates;
 mod event;
 mod finalize;
 mod node;

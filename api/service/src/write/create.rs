@@ -10,6 +10,7 @@ use super::draft::{columns, draft, spec_of};
 use super::{Attempt, Plan, Planned, identity, tracking};
 use crate::admission::{self, Attributes, CallerClass, Door, Operation, Verdict};
 use crate::caller::RequestContext;
+use crate::doors::certificates;
 use crate::request::{Body, Part, WriteOptions, Written};
 use crate::service::Service;
 
@@ -86,6 +87,9 @@ pub(super) fn plan(
         allocator: &service.inner.allocator,
     };
     admission::mutate(&attributes, &mut object, &mut verdict)?;
+    if key.kind == Kind::CertificateSigningRequest {
+        certificates::settle_new(context, attempt, &mut object, &mut verdict)?;
+    }
     let columns = columns(spec, &object);
     admission::validate(&attributes, &object, &columns, &mut verdict)?;
     if attempt.view.get(key).is_some() {

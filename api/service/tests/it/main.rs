@@ -4,6 +4,7 @@ mod admission;
 mod allocation;
 mod apply;
 mod away;
+mod certificates;
 mod contests;
 mod create;
 mod delete;
