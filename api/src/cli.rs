@@ -88,6 +88,12 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS/BITS")]
     pub service_cidr: Option<Network>,
 
+    /// Where workloads with a network of their own get their addresses from, such as 10.244.0.0/16; without it
+    /// none may ask for one. As with --service-cidr, the first process that says one decides [default: the
+    /// cluster's]
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    pub routed_cidr: Option<Network>,
+
     /// Peers whose PROXY protocol (version 2) header is believed: an address or a block, may be repeated
     #[arg(long, value_name = "ADDRESS[/BITS]")]
     pub proxy_from: Vec<Block>,

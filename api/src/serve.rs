@@ -120,6 +120,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         feature_gates: args.feature_gates,
         jwt_issuer: args.tokens.jwt_issuer.clone(),
         service_range: args.service_cidr,
+        routed_range: args.routed_cidr,
     };
     let settings = tokio::select! {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
@@ -157,6 +158,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         ready_timeout: settings.node_ready_timeout(),
         gates: settings.feature_gates,
         service_range: settings.service_range,
+        routed_range: settings.routed_range,
         secret_keys,
         ..ServiceConfig::default()
     };

@@ -62,6 +62,12 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS/BITS")]
     pub service_cidr: Option<Network>,
 
+    /// Where workloads with a network of their own get their addresses from, such as 10.244.0.0/16; without it
+    /// none may ask for one. As with --service-cidr, the first process that says one decides [default: the
+    /// cluster's]
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    pub routed_cidr: Option<Network>,
+
     /// Let only those new nodes register whose address has a reverse name that begins with the node's name
     #[arg(long)]
     pub strict_node_registration: bool,

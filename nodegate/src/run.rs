@@ -61,6 +61,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         node_ready_timeout: args.node_ready_timeout,
         feature_gates: args.feature_gates,
         service_range: args.service_cidr,
+        routed_range: args.routed_cidr,
         ..Wanted::default()
     };
     let cluster = tokio::select! {

@@ -33,6 +33,12 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS/BITS")]
     pub service_cidr: Option<Network>,
 
+    /// Where workloads with a network of their own get their addresses from, such as 10.244.0.0/16; without it
+    /// none may ask for one. As with --service-cidr, the first process that says one decides [default: the
+    /// cluster's]
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    pub routed_cidr: Option<Network>,
+
     /// Which node is better among those that fit
     #[arg(long, value_enum, default_value_t = Strategy::Spread, value_name = "STRATEGY")]
     pub scheduler_strategy: Strategy,

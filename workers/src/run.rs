@@ -59,6 +59,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         node_ready_timeout: args.node_ready_timeout,
         feature_gates: args.feature_gates,
         service_range: args.service_cidr,
+        routed_range: args.routed_cidr,
         ..Wanted::default()
     };
     let settings = tokio::select! {
@@ -69,6 +70,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         ready_timeout: settings.node_ready_timeout(),
         gates: settings.feature_gates,
         service_range: settings.service_range,
+        routed_range: settings.routed_range,
         ..ServiceConfig::default()
     };
     let service = Service::new(store.clone(), config);

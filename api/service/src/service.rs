@@ -39,6 +39,8 @@ pub struct ServiceConfig {
     pub gates: Gates,
     /// Where Services get their addresses from; without, they get none.
     pub service_range: Option<Network>,
+    /// Where workloads with a network of their own get their addresses from; without, none may have one.
+    pub routed_range: Option<Network>,
     /// What Secrets are sealed and opened with; without it they can be neither read nor written.
     pub secret_keys: Option<Arc<KeyRing>>,
 }
@@ -54,6 +56,7 @@ impl Default for ServiceConfig {
             signed_within: Duration::from_secs(10),
             gates: Gates::default(),
             service_range: None,
+            routed_range: None,
             secret_keys: None,
         }
     }
@@ -76,7 +79,7 @@ pub(crate) struct Inner {
 impl Service {
     pub fn new(store: Store, config: ServiceConfig) -> Service {
         let (queues, heartbeats) = (Queues::new(), Heartbeats::default());
-        let allocator = Allocator::new(config.service_range);
+        let allocator = Allocator::new(config.service_range, config.routed_range.is_some());
         Service { inner: Arc::new(Inner { store, config, queues, heartbeats, allocator }) }
     }
 

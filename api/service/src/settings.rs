@@ -30,6 +30,9 @@ pub struct ClusterSettings {
     /// There are workers that sign certificates.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub certificate_signer: bool,
+    /// Where workloads with a network of their own get their addresses from; without, there are none.
+    #[serde(default, rename = "routedCIDR", skip_serializing_if = "Option::is_none")]
+    pub routed_range: Option<Network>,
     #[serde(flatten)]
     pub others: serde_json::Map<String, serde_json::Value>,
 }
@@ -41,6 +44,7 @@ pub struct Wanted {
     pub feature_gates: Option<Gates>,
     pub jwt_issuer: Option<String>,
     pub service_range: Option<Network>,
+    pub routed_range: Option<Network>,
 }
 
 /// Without a flag, and without a row.
@@ -73,6 +77,7 @@ impl ClusterSettings {
             jwt_issuer: wanted.jwt_issuer.clone(),
             service_range: wanted.service_range,
             certificate_signer: false,
+            routed_range: wanted.routed_range,
             others: serde_json::Map::new(),
         }
     }
@@ -102,10 +107,15 @@ impl ClusterSettings {
         {
             return differ("jwt-issuer", format!("{ours:?}"), format!("{theirs:?}"));
         }
-        if let (Some(ours), Some(theirs)) = (wanted.service_range, self.service_range)
-            && ours != theirs
-        {
-            return differ("service-cidr", ours.to_string(), theirs.to_string());
+        for (flag, ours, theirs) in [
+            ("service-cidr", wanted.service_range, self.service_range),
+            ("routed-cidr", wanted.routed_range, self.routed_range),
+        ] {
+            if let (Some(ours), Some(theirs)) = (ours, theirs)
+                && ours != theirs
+            {
+                return differ(flag, ours.to_string(), theirs.to_string());
+            }
         }
         Ok(())
     }
@@ -114,6 +124,7 @@ impl ClusterSettings {
     fn adopt(&mut self, wanted: &Wanted) {
         self.jwt_issuer = self.jwt_issuer.take().or_else(|| wanted.jwt_issuer.clone());
         self.service_range = self.service_range.or(wanted.service_range);
+        self.routed_range = self.routed_range.or(wanted.routed_range);
     }
 
     /// Says that there is a worker that signs certificates. Every worker that does calls this when it starts; until

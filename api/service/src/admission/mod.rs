@@ -18,6 +18,7 @@ pub(crate) mod allocation;
 mod capacity;
 mod finalizers;
 mod floor;
+mod network;
 mod nodes;
 mod ownership;
 mod protection;
@@ -222,6 +223,7 @@ impl Plugin {
             | Plugin::NodeRestriction
             | Plugin::MetadataSyntax
             | Plugin::ObjectRules
+            | Plugin::WorkloadNetwork
             | Plugin::SetExpansion
             | Plugin::ServiceNames
             | Plugin::ServiceAddress
@@ -271,6 +273,7 @@ impl Plugin {
             Plugin::ChildOwnership => ownership::check(attributes, object),
             Plugin::NoRootFloor => floor::check(attributes, object),
             Plugin::ObjectRules => object_rules(attributes, object),
+            Plugin::WorkloadNetwork => network::check(attributes, object),
             Plugin::SetExpansion => sets::check(attributes, object, verdict),
             Plugin::ServiceNames => services::check_names(attributes, object, verdict),
             Plugin::ServiceAddress => services::check_address(attributes, object, verdict),

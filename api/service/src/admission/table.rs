@@ -101,6 +101,8 @@ pub(crate) enum Plugin {
     MetadataSyntax,
     /// What the kind demands of one object alone, beyond its schema.
     ObjectRules,
+    /// A workload has a network of its own only where there is one.
+    WorkloadNetwork,
     /// A set can be expanded, and nothing that it makes runs as root.
     SetExpansion,
     /// No name of a Service in the catalog is a node's.
@@ -142,7 +144,7 @@ pub(crate) enum Plugin {
 }
 
 impl Plugin {
-    pub(crate) const ALL: [Plugin; 33] = [
+    pub(crate) const ALL: [Plugin; 34] = [
         Plugin::Stamping,
         Plugin::SecretPolicy,
         Plugin::RequestPolicy,
@@ -157,6 +159,7 @@ impl Plugin {
         Plugin::NodeAdmission,
         Plugin::MetadataSyntax,
         Plugin::ObjectRules,
+        Plugin::WorkloadNetwork,
         Plugin::SetExpansion,
         Plugin::ServiceNames,
         Plugin::ServiceAddress,
@@ -221,6 +224,7 @@ impl Plugin {
             | Plugin::RequestPolicy
             | Plugin::IdAllocation
             | Plugin::ObjectRules
+            | Plugin::WorkloadNetwork
             | Plugin::SetExpansion
             | Plugin::ServiceNames
             | Plugin::ServiceAddress
@@ -274,6 +278,7 @@ mod tests {
             (Plugin::NodeAdmission, &people, "cu", ""),
             (Plugin::MetadataSyntax, &people, "", "cu"),
             (Plugin::ObjectRules, &all, "", "cu"),
+            (Plugin::WorkloadNetwork, &all, "", "cu"),
             (Plugin::SetExpansion, &all, "", "cu"),
             (Plugin::ServiceNames, &all, "", "cu"),
             (Plugin::ServiceAddress, &all, "", "cu"),

@@ -1,4 +1,5 @@
-//! What the server gives out: blocks of user ids, user ids, addresses of Services.
+//! What the server gives out: blocks of user ids, user ids, addresses of Services; and networks of workloads, which it
+//! has or has not.
 
 use std::collections::BTreeSet;
 
@@ -300,4 +301,40 @@ async fn without_a_range_services_get_no_addresses() {
     world.create(service("b", "10.0.0.9")).await.unwrap();
     let key = Key::namespaced(Kind::Service, "default", "b");
     assert_eq!(address(&tree(&world.put(&key, &service("b", "")).await.unwrap().entry)), "");
+}
+
+#[tokio::test]
+async fn a_network_of_its_own_is_for_clusters_that_have_one() {
+    let with_network = |name: &str, host: Value| {
+        let mut object = application(name);
+        object["spec"]["hostNetwork"] = host;
+        object
+    };
+    let set = |host: Value| {
+        json!({"kind": "ApplicationSet", "metadata": {"name": "set"}, "spec": {"applications": [
+            {"name": "a", "spec": {"image": "x"}}, {"name": "b", "spec": {"image": "x", "hostNetwork": host}}]}})
+    };
+    let world = World::new().await;
+    for (object, code) in [
+        (with_network("host", json!(true)), 201),
+        (with_network("unsaid", Value::Null), 201),
+        (with_network("own", json!(false)), 422),
+        (set(json!(false)), 422),
+        (set(json!(true)), 201),
+    ] {
+        match world.create(object.clone()).await {
+            Ok(_) => assert_eq!(code, 201, "{object}"),
+            Err(status) => {
+                assert_eq!(status.code(), code, "{object}: {status}");
+                assert!(status.message.contains("--routed-cidr"), "{status}");
+            }
+        }
+    }
+    let change = world.merge(&app("host"), json!({"spec": {"hostNetwork": false}})).await;
+    refused(change, 422, "--routed-cidr");
+
+    let routed_range = Some("10.244.0.0/16".parse().unwrap());
+    let world = World::with(ServiceConfig { routed_range, ..ServiceConfig::default() }).await;
+    world.create(with_network("own", json!(false))).await.unwrap();
+    world.create(set(json!(false))).await.unwrap();
 }

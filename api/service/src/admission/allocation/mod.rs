@@ -41,11 +41,13 @@ pub(crate) struct Allocator {
     pending: Arc<Pending>,
     /// Where Services get their addresses from.
     services: Option<Network>,
+    /// Whether workloads can have a network of their own.
+    pub routed: bool,
 }
 
 impl Allocator {
-    pub(crate) fn new(services: Option<Network>) -> Allocator {
-        Allocator { pending: Arc::default(), services }
+    pub(crate) fn new(services: Option<Network>, routed: bool) -> Allocator {
+        Allocator { pending: Arc::default(), services, routed }
     }
 }
 
