@@ -108,6 +108,16 @@ impl App {
         self.twice(|| self.judge(known, route, verb, method, path)).await
     }
 
+    /// Whether somebody, who need not be the caller, may do something.
+    pub async fn may(&self, who: &Identity, asked: &Attributes<'_>) -> Result<Decision, Status> {
+        let version = self.authorizer().version();
+        let decision = self.authorizer().authorize(who, asked);
+        if !matches!(&decision, Ok(decision) if decision.allowed) && self.rules_moved_on(version).await {
+            return self.authorizer().authorize(who, asked).map_err(no_decision);
+        }
+        decision.map_err(no_decision)
+    }
+
     /// A judgement, repeated when it is a no that newer rules may turn.
     async fn twice<T>(&self, judge: impl Fn() -> Result<T, Status>) -> Result<T, Status> {
         let version = self.authorizer().version();
@@ -126,7 +136,7 @@ impl App {
         method: &Method,
         path: &str,
     ) -> Result<Permit, Status> {
-        let (Some(kind), Some(verb)) = (route.kind(), verb) else {
+        let (Some(resource), Some(verb)) = (route.resource(), verb) else {
             // HEAD asks for what GET would answer.
             let word = if method == Method::HEAD { "get".to_owned() } else { method.as_str().to_lowercase() };
             let decision = self.decide(known, &Attributes::path(&word, path))?;
@@ -137,10 +147,15 @@ impl App {
             };
         };
         let namespace = route.namespace().unwrap_or_default();
-        let asked = Attributes::resource(verb.word(), route.group(), kind.plural(), namespace, route.name())
+        let asked = Attributes::resource(verb.word(), route.group(), resource, namespace, route.name())
             .of_subresource(route.subresource());
         let decision = self.decide(known, &asked)?;
-        let refuse = |why: &str| Err(Status::forbidden(kind, route.name(), why));
+        let refuse = |why: &str| {
+            Err(match route.kind() {
+                Some(kind) => Status::forbidden(kind, route.name(), why),
+                None => Status::forbidden_resource(route.group(), resource, route.name(), why),
+            })
+        };
         match route {
             Route::AliasCollection { alias: Alias::Pods, .. }
             | Route::AliasItem { alias: Alias::Pods, .. }
@@ -204,7 +219,8 @@ impl App {
 /// Longest time that a refusal waits for the database to say what was acknowledged.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
-fn no_decision(error: AuthorizationError) -> Status {
+/// The answer where a judgement was needed and there is none.
+pub fn no_decision(error: AuthorizationError) -> Status {
     match error {
         AuthorizationError::NotLoaded => {
             Status::unavailable("this replica has not loaded the rules that requests are judged by", 1)

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use horchestra_core::kind::{CORE_GROUP, Kind};
+use horchestra_core::kinds::rbac::PolicyRule;
 use parking_lot::{Mutex, RwLock};
 
 use crate::attributes::{Attributes, ResourceAttributes};
@@ -149,6 +150,20 @@ impl Authorizer {
         Ok(VisibleNamespaces((!profile.sees_all_namespaces()).then_some(profile)))
     }
 
+    /// Everything that the caller may do in a namespace, and on paths, as rules: what is built in, then what
+    /// rule objects grant.
+    pub fn rules_of(
+        &self,
+        identity: &Identity,
+        namespace: &str,
+    ) -> Result<Vec<PolicyRule>, AuthorizationError> {
+        let mut rules = built_in(identity);
+        if !identity.in_group(MASTERS) {
+            rules.extend(self.profile(identity)?.rules(namespace));
+        }
+        Ok(rules)
+    }
+
     /// The state of the rules that decisions are made on, once there is one.
     pub fn version(&self) -> Option<PolicyVersion> {
         self.state.load().as_ref().map(|state| state.version)
@@ -239,6 +254,62 @@ fn key(identity: &Identity) -> Vec<u8> {
         key.extend_from_slice(text.as_bytes());
     }
     key
+}
+
+/// The grants of this module as rules.
+fn built_in(identity: &Identity) -> Vec<PolicyRule> {
+    let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| PolicyRule {
+        verbs: texts(verbs),
+        api_groups: texts(&[group]),
+        resources: texts(resources),
+        ..PolicyRule::default()
+    };
+    let paths = |urls: &[&str], verbs: &[&str]| PolicyRule {
+        verbs: texts(verbs),
+        non_resource_urls: texts(urls),
+        ..PolicyRule::default()
+    };
+    if identity.in_group(MASTERS) {
+        return vec![rule("*", &["*"], &["*"]), paths(&["*"], &["*"])];
+    }
+    let reviews = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"];
+    let mut rules = vec![
+        rule(CORE_GROUP, &[Kind::Namespace.plural()], &["list", "watch"]),
+        rule("authorization.k8s.io", &reviews, &["create"]),
+        rule("authentication.k8s.io", &["selfsubjectreviews"], &["create"]),
+        paths(
+            &[
+                "/api",
+                "/api/v1",
+                "/apis",
+                "/apis/*",
+                "/livez",
+                "/openapi",
+                "/openapi/*",
+                "/readyz",
+                "/version",
+                "/version/",
+            ],
+            &["get"],
+        ),
+    ];
+    if let Some(name) = identity.node() {
+        let requests = Kind::CertificateSigningRequest;
+        let own = PolicyRule {
+            resource_names: texts(&[name]),
+            ..rule(CORE_GROUP, &[Kind::Node.plural()], &["get", "update", "patch"])
+        };
+        rules.extend([
+            rule(CORE_GROUP, &[Kind::Node.plural()], &["create"]),
+            own,
+            rule(requests.group(), &[requests.plural()], &["create", "get", "list"]),
+        ]);
+    }
+    if identity.in_group(CONTROLLERS) {
+        rules.push(rule(CORE_GROUP, &["nodes/sessionlog"], &["get"]));
+    }
+    rules
 }
 
 /// However the target is spelled: a review may ask about `nodes/sessionlog` in one word.

@@ -13,6 +13,7 @@ use crate::alias::ALIASES;
 use crate::doors::Door;
 use crate::kind::Kind;
 use crate::registry::{KindSpec, described};
+use crate::reviews::{self, REVIEWS, ReviewSpec};
 use crate::versions::by_preference;
 
 /// What can be done with every stored kind.
@@ -57,8 +58,9 @@ impl DiscoveryVersion {
 /// The served groups with their versions, in byte order of the group, most preferred version first.
 pub fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-    for spec in described().filter(|spec| !spec.group().is_empty()) {
-        let (group, version) = (spec.group(), spec.version());
+    let kinds = described().map(|spec| (spec.group(), spec.version()));
+    let reviews = REVIEWS.iter().map(|spec| (spec.group, spec.version));
+    for (group, version) in kinds.chain(reviews).filter(|(group, _)| !group.is_empty()) {
         match groups.iter_mut().find(|(name, _)| *name == group) {
             Some((_, versions)) if versions.contains(&version) => {}
             Some((_, versions)) => versions.push(version),
@@ -137,11 +139,11 @@ fn group_entry(group: &str, versions: &[&str]) -> Value {
 
 /// `/apis/<group>/<version>`
 pub fn resources(group: &str, version: &str) -> Option<Value> {
-    let kinds = kinds_of(group, version);
-    if kinds.is_empty() {
+    let mut resources: Vec<Value> = kinds_of(group, version).into_iter().flat_map(entries).collect();
+    resources.extend(reviews::of(group, version).map(review_entry));
+    if resources.is_empty() {
         return None;
     }
-    let mut resources: Vec<Value> = kinds.into_iter().flat_map(entries).collect();
     resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     Some(json!({
         "kind": "APIResourceList",
@@ -185,6 +187,18 @@ fn entries(spec: &KindSpec) -> Vec<Value> {
     entries
 }
 
+fn review_entry(spec: &ReviewSpec) -> Value {
+    json!({
+        "name": spec.plural,
+        "singularName": spec.singular,
+        "namespaced": spec.namespaced,
+        "group": spec.group,
+        "version": spec.version,
+        "kind": spec.kind,
+        "verbs": reviews::VERBS,
+    })
+}
+
 /// `/api`, aggregated.
 pub fn aggregated_core(version: DiscoveryVersion) -> Value {
     let pod = json!({"group": "", "version": "v1", "kind": "Pod"});
@@ -206,9 +220,10 @@ pub fn aggregated_core(version: DiscoveryVersion) -> Value {
 /// `/apis`, aggregated.
 pub fn aggregated_groups(version: DiscoveryVersion) -> Value {
     let items = groups().into_iter().map(|(group, versions)| {
-        let versions = versions
-            .into_iter()
-            .map(|version| (version, kinds_of(group, version).into_iter().map(aggregated_kind).collect()));
+        let versions = versions.into_iter().map(|version| {
+            let kinds = kinds_of(group, version).into_iter().map(aggregated_kind);
+            (version, kinds.chain(reviews::of(group, version).map(aggregated_review)).collect())
+        });
         aggregated_group(group, versions.collect())
     });
     aggregated(version, items.collect())
@@ -273,6 +288,16 @@ fn aggregated_kind(spec: &KindSpec) -> Value {
         resource["subresources"] = Value::Array(subresources);
     }
     resource
+}
+
+fn aggregated_review(spec: &ReviewSpec) -> Value {
+    json!({
+        "resource": spec.plural,
+        "responseKind": {"group": spec.group, "version": spec.version, "kind": spec.kind},
+        "scope": scope(spec.namespaced),
+        "singularResource": spec.singular,
+        "verbs": reviews::VERBS,
+    })
 }
 
 const fn scope(namespaced: bool) -> &'static str {

@@ -28,6 +28,7 @@ pub mod quantity;
 pub mod ranges;
 pub mod reasons;
 pub mod registry;
+pub mod reviews;
 pub mod schema;
 pub mod sealed;
 pub mod selector;

@@ -7,6 +7,7 @@ pub mod health;
 pub mod logs;
 mod options;
 pub mod resources;
+pub mod reviews;
 pub mod tokens;
 pub mod watch;
 
@@ -41,5 +42,6 @@ pub async fn dispatch(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
             alias::serve(app, call, *alias).await
         }
         Route::PodLog { .. } => logs::serve(app, call).await,
+        Route::Review { review, .. } => reviews::serve(app, call, review).await,
     }
 }

@@ -320,6 +320,8 @@ fn class(route: &Route, verb: Option<Verb>) -> Class {
     match verb {
         Some(Verb::Watch) => Class::Watch,
         Some(Verb::Get) if matches!(route, Route::PodLog { .. }) => Class::Watch,
+        // A review stores nothing.
+        Some(Verb::Create) if matches!(route, Route::Review { .. }) => Class::Read,
         Some(Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection) => {
             Class::Write
         }

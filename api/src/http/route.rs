@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use horchestra_core::alias;
 use horchestra_core::doors::Door;
 use horchestra_core::kind::Kind;
+use horchestra_core::reviews::{self, ReviewSpec};
 use http::Method;
 
 /// A probe that needs no credentials.
@@ -153,6 +154,11 @@ pub enum Route {
         namespace: Option<String>,
         name: String,
     },
+    /// A question about rights or identity.
+    Review {
+        review: &'static ReviewSpec,
+        namespace: Option<String>,
+    },
 }
 
 /// Why a path has no [`Route`].
@@ -205,6 +211,7 @@ impl Route {
     pub fn methods(&self) -> &'static [Method] {
         match self {
             Route::Probe { .. } => ANY,
+            Route::Review { .. } => CREATE,
             Route::Issued(Issued::Review) => CREATE,
             Route::Collection { kind, namespace } if namespace.is_none() && kind.namespaced() => READ,
             Route::AliasCollection { alias, namespace: Some(_) } if alias.is_written() => COLLECTION,
@@ -225,6 +232,7 @@ impl Route {
             return None;
         }
         match self {
+            Route::Review { .. } => Some(Verb::Create),
             Route::Collection { .. } | Route::AliasCollection { .. } => Some(match *method {
                 Method::POST => Verb::Create,
                 Method::DELETE => Verb::DeleteCollection,
@@ -264,7 +272,16 @@ impl Route {
     pub fn group(&self) -> &'static str {
         match self {
             Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => alias.judged_group(),
+            Route::Review { review, .. } => review.group,
             _ => self.kind().map_or("", Kind::group),
+        }
+    }
+
+    /// The plural whose permission decides, where the route is a resource.
+    pub fn resource(&self) -> Option<&'static str> {
+        match self {
+            Route::Review { review, .. } => Some(review.plural),
+            _ => self.kind().map(Kind::plural),
         }
     }
 
@@ -276,7 +293,8 @@ impl Route {
             | Route::ItemDoor { namespace, .. }
             | Route::AliasCollection { namespace, .. }
             | Route::AliasItem { namespace, .. }
-            | Route::PodLog { namespace, .. } => namespace.as_deref(),
+            | Route::PodLog { namespace, .. }
+            | Route::Review { namespace, .. } => namespace.as_deref(),
             _ => None,
         }
     }
@@ -331,6 +349,7 @@ impl Route {
                 Alias::Events => "events.k8s.io",
             },
             Route::PodLog { .. } => "pods/log",
+            Route::Review { review, .. } => review.plural,
         }
     }
 }
@@ -425,7 +444,8 @@ impl Served {
             // The unnamed group has a place of its own.
             ["apis", "", ..] => None,
             ["apis", group, version, rest @ ..] => {
-                self.resource(group, version, rest).or_else(|| aliased(group, version, rest))
+                let kind = self.resource(group, version, rest).or_else(|| aliased(group, version, rest));
+                kind.or_else(|| review(group, version, rest))
             }
             _ => None,
         }
@@ -465,6 +485,13 @@ fn split_namespace<'a>(rest: &'a [&'a str]) -> (Option<String>, &'a [&'a str]) {
         ["namespaces", namespace, tail @ ..] if !tail.is_empty() => (Some((*namespace).to_owned()), tail),
         _ => (None, rest),
     }
+}
+
+fn review(group: &str, version: &str, rest: &[&str]) -> Option<Route> {
+    let (namespace, rest) = split_namespace(rest);
+    let [plural] = rest else { return None };
+    let review = reviews::by_resource(group, version, plural)?;
+    (review.namespaced == namespace.is_some()).then_some(Route::Review { review, namespace })
 }
 
 fn aliased(group: &str, version: &str, rest: &[&str]) -> Option<Route> {

@@ -2,34 +2,40 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use horchestra_auth::tokens::Issuer;
 use horchestra_core::doors::Door;
 use horchestra_core::registry;
+use horchestra_core::reviews::REVIEWS;
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::json;
 
 use crate::client::{Client, Protocol};
 use crate::rbac::{Rules, rule};
-use crate::stack::{Stack, Who};
+use crate::stack::{Setup, Stack, Who};
 
 /// Who is let through where. A route without its line, and a line that is no longer true, fail; to write the
 /// table anew from what is the case, run the test with `WRITE_EXPECTATIONS=1`, and read the difference.
 const TABLE: &str = include_str!("authorization.txt");
 const TABLE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/authorization.txt");
 
-/// The columns of the table. Workloads join when they have tokens to come with.
-const CALLERS: [(&str, Who); 8] = [
+/// The columns of the table. A workload comes without a certificate, and with its token.
+const CALLERS: [(&str, Who); 9] = [
     ("anonymous", Who::Anonymous),
     ("nobody", Who::Nobody),
     ("reader", Who::User("reader", "people")),
     ("editor", Who::User("editor", "people")),
     ("node", Who::Node("node-1")),
     ("other-node", Who::Node("node-2")),
+    (WORKLOAD, Who::Anonymous),
     ("controller", Who::Controller),
     ("master", Who::Master),
 ];
+
+const WORKLOAD: &str = "workload";
 
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
@@ -102,6 +108,14 @@ fn routes() -> Vec<String> {
         }
         routes.extend(Door::of(spec.kind).map(|door| format!("{last}/x/{}", door.name())));
     }
+    for spec in &REVIEWS {
+        let place = if spec.namespaced { "/namespaces/team-a" } else { "" };
+        let base = format!("/apis/{}/{}", spec.group, spec.version);
+        routes.push(format!("{base}{place}/{}", spec.plural));
+        groups.insert(format!("/apis/{}", spec.group));
+        groups.insert(format!("/openapi/v3{base}"));
+        groups.insert(base);
+    }
     routes.extend(groups);
     routes
 }
@@ -121,12 +135,12 @@ fn outcome(route: &str, (status, text): (u16, String)) -> &'static str {
 }
 
 /// Status and body of an answer.
-async fn ask(client: &Client, method: &Method, route: &str) -> (u16, String) {
+async fn ask(client: &Client, method: &Method, route: &str, headers: &[(&str, &str)]) -> (u16, String) {
     let mark = if route.contains('?') { '&' } else { '?' };
     if *method == Method::GET && route.contains("watch=") {
         // Streams that open are closed by the time-out of the request.
         let path = format!("{route}{mark}timeoutSeconds=1");
-        let request = client.request(Method::GET, &path, &[], Bytes::new());
+        let request = client.request(Method::GET, &path, headers, Bytes::new());
         let answer = client.open(request).await.unwrap();
         let status = answer.status().as_u16();
         let text =
@@ -135,14 +149,19 @@ async fn ask(client: &Client, method: &Method, route: &str) -> (u16, String) {
     }
     // Nothing that is let through may change what the next request meets.
     let dry = if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) { "" } else { "dryRun=All" };
-    let reply = client.send(method.clone(), &format!("{route}{mark}{dry}"), &[], Bytes::new()).await;
+    let reply = client.send(method.clone(), &format!("{route}{mark}{dry}"), headers, Bytes::new()).await;
     (reply.status, reply.text())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everybody_is_let_through_exactly_where_the_table_says() {
-    let stack = Stack::with_namespaces().await;
+    let issuer = Arc::new(Issuer::ephemeral("horchestra").unwrap());
+    let stack = Stack::with(Setup { issuer: Some(Arc::clone(&issuer)), ..Setup::default() }).await;
+    stack.make_namespaces().await;
     let rules = Rules(stack.master());
+    let uid = "8ed9e6f4-3e3a-4a0f-9a8b-1f2e3d4c5b6a";
+    let token = issuer.mint("team-a", "edge", uid, "horchestra", jiff::Timestamp::now()).unwrap().token;
+    let token = format!("Bearer {token}");
     let reading = ["get", "list", "watch"];
     let writing = ["create", "update", "patch", "delete", "deletecollection"];
     rules.role("team-a", "reader", json!([rule("*", &["*"], &reading)])).await;
@@ -161,7 +180,9 @@ async fn everybody_is_let_through_exactly_where_the_table_says() {
         for method in &METHODS {
             let mut line = Vec::with_capacity(CALLERS.len());
             for ((name, _), client) in CALLERS.iter().zip(&clients) {
-                let met = ask(client, method, &route).await;
+                let token = [("authorization", token.as_str())];
+                let headers = if *name == WORKLOAD { &token[..] } else { &[] };
+                let met = ask(client, method, &route, headers).await;
                 assert!(met.0 < 500 || met.0 == 503, "{name} {method} {route}: {met:?}");
                 line.push(outcome(&route, met));
             }

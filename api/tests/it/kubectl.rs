@@ -68,20 +68,20 @@ impl Kubectl {
         command
     }
 
-    async fn try_run(&self, args: &[&str]) -> Output {
+    pub async fn try_run(&self, args: &[&str]) -> Output {
         let mut command = self.command(args);
         let run = tokio::task::spawn_blocking(move || command.output());
         tokio::time::timeout(Duration::from_secs(60), run).await.expect("kubectl ends").unwrap().unwrap()
     }
 
-    async fn run(&self, args: &[&str]) -> String {
+    pub async fn run(&self, args: &[&str]) -> String {
         let output = self.try_run(args).await;
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{} {args:?}: {errors}", self.program.display());
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    async fn refused(&self, args: &[&str]) -> String {
+    pub async fn refused(&self, args: &[&str]) -> String {
         let output = self.try_run(args).await;
         assert!(!output.status.success(), "{} {args:?} succeeded", self.program.display());
         String::from_utf8_lossy(&output.stderr).into_owned()
@@ -97,7 +97,7 @@ fn write(path: &Path, text: &str) -> String {
 const AT_ONCE: usize = 2;
 
 /// Runs a part with every kubectl that is found, each on a stack of its own.
-async fn with_every_kubectl(part: impl AsyncFn(&Stack, &Kubectl)) {
+pub async fn with_every_kubectl(part: impl AsyncFn(&Stack, &Kubectl)) {
     let play = async |program| {
         let stack = Stack::with(Setup { relay: true, ..Setup::default() }).await;
         stack.make_namespaces().await;

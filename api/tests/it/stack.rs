@@ -206,9 +206,14 @@ impl Stack {
 
     /// A kubeconfig of the operator.
     pub fn kubeconfig(&self) -> PathBuf {
-        let files = self.credential(Who::Master).unwrap();
-        let text = self.pki.kubeconfig(&format!("https://{}", self.address), "admin", &files).unwrap();
-        let path = self.folder.path().join("kubeconfig");
+        self.kubeconfig_of(Who::Master, "admin")
+    }
+
+    /// A kubeconfig of somebody, under this name.
+    pub fn kubeconfig_of(&self, who: Who, name: &str) -> PathBuf {
+        let files = self.credential(who).unwrap();
+        let text = self.pki.kubeconfig(&format!("https://{}", self.address), name, &files).unwrap();
+        let path = self.folder.path().join(format!("kubeconfig-{name}"));
         std::fs::write(&path, text).unwrap();
         path
     }

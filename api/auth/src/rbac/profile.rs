@@ -78,6 +78,26 @@ impl Profile {
         self.everywhere.iter().flat_map(Rules::as_slice).any(|rule| paths::grants(rule, verb, path))
     }
 
+    /// The rules that count in a namespace (empty: outside of all), with what they include spelled out.
+    pub(crate) fn rules(&self, namespace: &str) -> Vec<PolicyRule> {
+        let local = self.within.get(namespace).into_iter().flatten().flat_map(Rules::as_slice);
+        // Paths are granted everywhere or not at all.
+        let local = local.filter(|rule| rule.non_resource_urls.is_empty());
+        let everywhere = self.everywhere.iter().flat_map(Rules::as_slice);
+        let mut rules: Vec<PolicyRule> =
+            everywhere.chain(local).filter(|rule| !oversized(rule)).cloned().collect();
+        for rule in &mut rules {
+            let about_resources = rule.non_resource_urls.is_empty();
+            if about_resources
+                && grants_verb(rule, "patch")
+                && !rule.verbs.iter().any(|verb| verb == "patch" || verb == ALL)
+            {
+                rule.verbs.push("patch".to_owned());
+            }
+        }
+        rules
+    }
+
     /// Whether the caller may know of every Namespace: something in namespaces may be read in all of them.
     pub(crate) fn sees_all_namespaces(&self) -> bool {
         self.sees_all

@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use crate::discovery::{groups, kinds_of};
 use crate::doors::Door;
 use crate::registry::{KindSpec, described};
+use crate::reviews::{self, REVIEWS, ReviewSpec};
 
 /// A document and the digest of its bytes, for entity tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,14 +66,15 @@ impl OpenApi {
                 } else {
                     format!("apis/{group}/{group_version}")
                 };
-                let document = Document::json(&v3(&kinds_of(group, group_version), version));
+                let reviews = reviews::of(group, group_version);
+                let document = Document::json(&v3(&kinds_of(group, group_version), reviews, version));
                 let url = format!("/openapi/v3/{path}?hash={}", document.digest);
                 paths.insert(path.clone(), json!({ "serverRelativeURL": url }));
                 documents.push((path, document));
             }
         }
         documents.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let swagger = v2(described(), version);
+        let swagger = v2(described(), REVIEWS.iter(), version);
         OpenApi {
             index: Document::json(&json!({ "paths": paths })),
             documents,
@@ -87,15 +89,19 @@ impl OpenApi {
     }
 }
 
-fn v3(kinds: &[&KindSpec], version: &str) -> Value {
+fn v3(kinds: &[&KindSpec], reviews: impl Iterator<Item = &'static ReviewSpec>, version: &str) -> Value {
     let mut schemas = Map::new();
     let mut paths = Map::new();
     for spec in kinds {
-        schemas.insert(schemas::name(spec), schemas::of_kind(spec, schemas::Form::V3));
+        schemas.insert(schemas::name((*spec).into()), schemas::of_kind(spec, schemas::Form::V3));
         if Door::Revisions.opens(spec.kind) {
             schemas.insert(schemas::REVISION_LIST.to_owned(), schemas::of_revision_list());
         }
         operations::add_v3(&mut paths, spec);
+    }
+    for spec in reviews {
+        schemas.insert(schemas::name(spec.into()), schemas::of_review(spec));
+        operations::add_review_v3(&mut paths, spec);
     }
     json!({
         "openapi": "3.0.0",
@@ -105,13 +111,21 @@ fn v3(kinds: &[&KindSpec], version: &str) -> Value {
     })
 }
 
-fn v2(kinds: impl Iterator<Item = &'static KindSpec>, version: &str) -> Value {
+fn v2(
+    kinds: impl Iterator<Item = &'static KindSpec>,
+    reviews: impl Iterator<Item = &'static ReviewSpec>,
+    version: &str,
+) -> Value {
     let mut definitions = Map::new();
     let mut paths = Map::new();
     definitions.insert(schemas::REVISION_LIST.to_owned(), schemas::of_revision_list());
     for spec in kinds {
-        definitions.insert(schemas::name(spec), schemas::of_kind(spec, schemas::Form::V2));
+        definitions.insert(schemas::name(spec.into()), schemas::of_kind(spec, schemas::Form::V2));
         operations::add_v2(&mut paths, spec);
+    }
+    for spec in reviews {
+        definitions.insert(schemas::name(spec.into()), schemas::of_review(spec));
+        operations::add_review_v2(&mut paths, spec);
     }
     json!({
         "swagger": "2.0",

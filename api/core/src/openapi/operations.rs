@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::schemas;
+use super::schemas::{self, Named};
 use crate::doors::Door;
 use crate::registry::KindSpec;
+use crate::reviews::ReviewSpec;
 
 /// A parameter in the query of a request.
 struct Parameter {
@@ -149,6 +150,7 @@ fn reference(place: &str, name: &str) -> Value {
 }
 
 const BODY: &[&str] = &["application/json", "application/yaml"];
+const REVIEWS: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 const PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
@@ -165,7 +167,7 @@ fn items(spec: &KindSpec) -> Vec<Item> {
         format!("/apis/{}/{}", spec.group(), spec.version())
     };
     let scope = if spec.namespaced() { "Namespaced" } else { "" };
-    let suffix = format!("{}{scope}{}", camel_group(spec), spec.kind.name());
+    let suffix = format!("{}{scope}{}", camel_group(spec.into()), spec.kind.name());
     let what = spec.kind.name();
     let operation = |method, action, description: String, parameters, consumes, object: bool| Operation {
         method,
@@ -219,7 +221,7 @@ fn items(spec: &KindSpec) -> Vec<Item> {
     ];
     if spec.namespaced() {
         let everywhere = Operation {
-            id: format!("list{}{what}ForAllNamespaces", camel_group(spec)),
+            id: format!("list{}{what}ForAllNamespaces", camel_group(spec.into())),
             ..operation(
                 "get",
                 "list",
@@ -278,14 +280,35 @@ fn items(spec: &KindSpec) -> Vec<Item> {
     items
 }
 
+/// A review can be created, and that is all.
+fn review_items(spec: &ReviewSpec) -> Vec<Item> {
+    let ReviewSpec { group, version, plural, kind, namespaced, .. } = spec;
+    let (scope, place) = if *namespaced { ("Namespaced", "/namespaces/{namespace}") } else { ("", "") };
+    let namespace = namespaced.then(|| ("namespace", "Name of the namespace.".to_owned()));
+    vec![Item {
+        path: format!("/apis/{group}/{version}{place}/{plural}"),
+        path_parameters: namespace.into_iter().collect(),
+        operations: vec![Operation {
+            method: "post",
+            action: "create",
+            id: format!("create{}{scope}{kind}", camel_group(spec.into())),
+            description: format!("Asks what a {kind} asks. Nothing is stored."),
+            parameters: &[],
+            consumes: REVIEWS,
+            takes: Takes::Object,
+            answers: Answers::Object,
+        }],
+    }]
+}
+
 /// The group as people call it: the unnamed one is the core.
-fn group_name(spec: &KindSpec) -> &'static str {
-    if spec.group().is_empty() { "core" } else { spec.group() }
+fn group_name(named: Named) -> &'static str {
+    if named.group.is_empty() { "core" } else { named.group }
 }
 
 /// `horchestra.io`, `v1` → `HorchestraIoV1`.
-fn camel_group(spec: &KindSpec) -> String {
-    group_name(spec).split('.').chain([spec.version()]).map(capitalized).collect()
+fn camel_group(named: Named) -> String {
+    group_name(named).split('.').chain([named.version]).map(capitalized).collect()
 }
 
 fn capitalized(word: &str) -> String {
@@ -294,21 +317,30 @@ fn capitalized(word: &str) -> String {
 }
 
 /// What both versions say of an operation.
-fn common(spec: &KindSpec, operation: &Operation) -> Value {
+fn common(named: Named, operation: &Operation) -> Value {
     json!({
         "operationId": operation.id,
         "description": operation.description,
-        "tags": [format!("{}/{}", group_name(spec), spec.version())],
+        "tags": [format!("{}/{}", group_name(named), named.version)],
         "x-kubernetes-action": operation.action,
-        "x-kubernetes-group-version-kind": schemas::group_version_kind(spec),
+        "x-kubernetes-group-version-kind": schemas::group_version_kind(named),
     })
 }
 
 /// Adds the paths of a kind to a version 3 document.
 pub(super) fn add_v3(paths: &mut Map<String, Value>, spec: &KindSpec) {
+    put_v3(paths, spec.into(), items(spec));
+}
+
+/// Adds the path of a review to a version 3 document.
+pub(super) fn add_review_v3(paths: &mut Map<String, Value>, spec: &ReviewSpec) {
+    put_v3(paths, spec.into(), review_items(spec));
+}
+
+fn put_v3(paths: &mut Map<String, Value>, named: Named, items: Vec<Item>) {
     const PLACE: &str = "#/components/schemas/";
-    let object = reference(PLACE, &schemas::name(spec));
-    for item in items(spec) {
+    let object = reference(PLACE, &schemas::name(named));
+    for item in items {
         let mut path = Map::new();
         let parameters: Vec<Value> = item
             .path_parameters
@@ -322,7 +354,7 @@ pub(super) fn add_v3(paths: &mut Map<String, Value>, spec: &KindSpec) {
             path.insert("parameters".to_owned(), Value::Array(parameters));
         }
         for operation in &item.operations {
-            let mut value = common(spec, operation);
+            let mut value = common(named, operation);
             value["parameters"] = operation
                 .parameters
                 .iter()
@@ -352,9 +384,18 @@ pub(super) fn add_v3(paths: &mut Map<String, Value>, spec: &KindSpec) {
 
 /// Adds the paths of a kind to a version 2 document.
 pub(super) fn add_v2(paths: &mut Map<String, Value>, spec: &KindSpec) {
+    put_v2(paths, spec.into(), items(spec));
+}
+
+/// Adds the path of a review to the version 2 document.
+pub(super) fn add_review_v2(paths: &mut Map<String, Value>, spec: &ReviewSpec) {
+    put_v2(paths, spec.into(), review_items(spec));
+}
+
+fn put_v2(paths: &mut Map<String, Value>, named: Named, items: Vec<Item>) {
     const PLACE: &str = "#/definitions/";
-    let object = reference(PLACE, &schemas::name(spec));
-    for item in items(spec) {
+    let object = reference(PLACE, &schemas::name(named));
+    for item in items {
         let mut path = Map::new();
         let parameters: Vec<Value> = item
             .path_parameters
@@ -368,7 +409,7 @@ pub(super) fn add_v2(paths: &mut Map<String, Value>, spec: &KindSpec) {
             path.insert("parameters".to_owned(), Value::Array(parameters));
         }
         for operation in &item.operations {
-            let mut value = common(spec, operation);
+            let mut value = common(named, operation);
             let mut parameters: Vec<Value> = operation
                 .parameters
                 .iter()

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::doors;
 use crate::kind::CORE_GROUP;
 use crate::registry::KindSpec;
+use crate::reviews::ReviewSpec;
 use crate::schema::{ListType, Schema, Shape, StringCheck};
 
 /// Which version of OpenAPI is written.
@@ -14,16 +15,36 @@ pub(super) enum Form {
     V3,
 }
 
+/// What a kind is called.
+#[derive(Clone, Copy)]
+pub(super) struct Named {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+}
+
+impl From<&KindSpec> for Named {
+    fn from(spec: &KindSpec) -> Named {
+        Named { group: spec.group(), version: spec.version(), kind: spec.kind.name() }
+    }
+}
+
+impl From<&ReviewSpec> for Named {
+    fn from(spec: &ReviewSpec) -> Named {
+        Named { group: spec.group, version: spec.version, kind: spec.kind }
+    }
+}
+
 /// The key of a kind's schema: the group's labels reversed, the version and the kind.
-pub(super) fn name(spec: &KindSpec) -> String {
-    let group: Vec<&str> = spec.group().split('.').rev().filter(|label| !label.is_empty()).collect();
+pub(super) fn name(named: Named) -> String {
+    let group: Vec<&str> = named.group.split('.').rev().filter(|label| !label.is_empty()).collect();
     let group = if group.is_empty() { "core".to_owned() } else { group.join(".") };
-    format!("{group}.{}.{}", spec.version(), spec.kind.name())
+    format!("{group}.{}.{}", named.version, named.kind)
 }
 
 /// What `x-kubernetes-group-version-kind` says of a kind.
-pub(super) fn group_version_kind(spec: &KindSpec) -> Value {
-    json!({"group": spec.group(), "version": spec.version(), "kind": spec.kind.name()})
+pub(super) fn group_version_kind(named: Named) -> Value {
+    json!({"group": named.group, "version": named.version, "kind": named.kind})
 }
 
 /// The key of the schema of what [`doors::Door::Revisions`] answers, whatever the kind.
@@ -38,7 +59,14 @@ pub(super) fn of_revision_list() -> Value {
 
 pub(super) fn of_kind(spec: &KindSpec, form: Form) -> Value {
     let mut schema = write(spec.schema(), form);
-    schema["x-kubernetes-group-version-kind"] = json!([group_version_kind(spec)]);
+    schema["x-kubernetes-group-version-kind"] = json!([group_version_kind(spec.into())]);
+    schema
+}
+
+/// A review: whatever else is in it is passed over, so no form closes its objects.
+pub(super) fn of_review(spec: &ReviewSpec) -> Value {
+    let mut schema = write(spec.schema(), Form::V2);
+    schema["x-kubernetes-group-version-kind"] = json!([group_version_kind(spec.into())]);
     schema
 }
 
