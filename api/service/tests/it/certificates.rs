@@ -38,15 +38,15 @@ fn request(name: &str, node: &str) -> Value {
 
 /// The agent of a node, with a certificate of this fingerprint.
 fn agent(node: &str, fingerprint: &str) -> RequestContext {
-    let RequestContext { caller: Caller::Http(identity), .. } = identity(node, &[NODES]) else {
+    let RequestContext { caller: Caller::Http(client), .. } = identity(node, &[NODES]) else {
         unreachable!("an identity calls over HTTP")
     };
-    let mut identity = Arc::unwrap_or_clone(identity);
+    let mut identity = Arc::unwrap_or_clone(client.identity);
     identity.credential = Credential::Certificate {
         fingerprint: fingerprint.to_owned(),
         not_after: "2100-01-01T00:00:00Z".parse().unwrap(),
     };
-    RequestContext::new(Caller::Http(Arc::new(identity)))
+    RequestContext::new(Caller::http(Arc::new(identity), client.authorizer))
 }
 
 async fn through(world: &World, door: Door, name: &str, message: &str) -> Result<Written, Status> {

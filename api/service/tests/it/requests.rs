@@ -22,14 +22,16 @@ async fn a_request_says_who_made_it_and_is_undecided() {
     let mut forged = manifest();
     forged["status"] = json!({"phase": "Approved", "certificate": "AAAA"});
     forged["metadata"]["annotations"] = json!({"certificates.horchestra.io/requester": "node-b", "note": "kept",
-        "certificates.horchestra.io/requester-groups": "system:masters"});
+        "certificates.horchestra.io/requester-groups": "system:masters",
+        "certificates.horchestra.io/requester-certificate": "ff"});
     let node = identity("node-a", &[NODES, "odd,system:masters"]);
     let written = world.create_as(&node, forged).await.unwrap();
     let stored = tree(&written.entry);
     assert_eq!(
         stored["metadata"]["annotations"],
         json!({"certificates.horchestra.io/requester": "node-a", "note": "kept",
-            "certificates.horchestra.io/requester-groups": NODES})
+            "certificates.horchestra.io/requester-groups": NODES,
+            "certificates.horchestra.io/requester-certificate": "00".repeat(32)})
     );
     assert_eq!(stored["status"], json!({"phase": "Pending"}));
     assert!(written.warnings[0].contains("comma"), "{:?}", written.warnings);
