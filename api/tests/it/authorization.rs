@@ -52,6 +52,7 @@ fn routes() -> Vec<String> {
         "/apis",
         "/openapi/v2",
         "/openapi/v3",
+        "/openid/v1/jwks",
         "/api/v1/pods",
         "/api/v1/pods?watch=1",
         "/api/v1/pods/x",

@@ -280,6 +280,13 @@ fn items(spec: &KindSpec) -> Vec<Item> {
     items
 }
 
+/// What clients send with every creation; to a review it makes no difference.
+const REVIEW: &[Parameter] = &[
+    text("dryRun", "Taken and without effect: a review stores nothing either way."),
+    text("fieldManager", "Taken and without effect: nothing is stored that could have a manager."),
+    text("fieldValidation", "Taken and without effect: members that a review does not know are passed over."),
+];
+
 /// A review can be created, and that is all.
 fn review_items(spec: &ReviewSpec) -> Vec<Item> {
     let ReviewSpec { group, version, plural, kind, namespaced, .. } = spec;
@@ -293,7 +300,7 @@ fn review_items(spec: &ReviewSpec) -> Vec<Item> {
             action: "create",
             id: format!("create{}{scope}{kind}", camel_group(spec.into())),
             description: format!("Asks what a {kind} asks. Nothing is stored."),
-            parameters: &[],
+            parameters: REVIEW,
             consumes: REVIEWS,
             takes: Takes::Object,
             answers: Answers::Object,
