@@ -66,7 +66,7 @@ pub struct HostArgs {
 pub struct InitArgs {
     #[command(flatten)]
     pub hosts: HostArgs,
-    /// Where the administrator's kubeconfig points [default: https://<first host>:8443].
+    /// Where the administrator's kubeconfig points [default: https://HOST:8443, the first host].
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
 }
@@ -103,7 +103,7 @@ pub struct NodeArgs {
     /// Where the agent finds its gateway.
     #[arg(long, value_name = "URL")]
     pub server: String,
-    /// File to write [default: <name>.conf].
+    /// File to write [default: NAME.conf].
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// How long the certificate is valid.
@@ -118,7 +118,7 @@ pub struct CertArgs {
     /// Groups of the client, the O of its certificate, separated by commas.
     #[arg(long = "group", value_delimiter = ',', value_name = "GROUPS")]
     pub groups: Vec<String>,
-    /// Files to write, without their endings .crt and .key [default: <name>].
+    /// Files to write, without their endings .crt and .key [default: NAME].
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// How long the certificate is valid.
@@ -139,7 +139,7 @@ pub struct KubeconfigArgs {
     /// Name of cluster and context in the file.
     #[arg(long = "name", default_value = Kubeconfig::CLUSTER, value_name = "NAME")]
     pub cluster: String,
-    /// File to write [default: <name>.conf].
+    /// File to write [default: NAME.conf].
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// How long the certificate is valid.
