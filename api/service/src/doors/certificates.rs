@@ -160,8 +160,8 @@ impl Service {
         options: &WriteOptions,
     ) -> Result<Written, Status> {
         if !self.has_signer().await? {
-            let why = "nobody signs certificates here: give a worker the authority's key, or sign the request \
-                       with `horchestra-local pki sign` and hand the certificate over yourself";
+            let why = "nobody signs certificates here: sign the request with `horchestra-local pki sign` and \
+                       hand the certificate over yourself";
             return Err(Status::conflict(key.kind, &key.name, why));
         }
         let why = message(context, order, "approved")?;

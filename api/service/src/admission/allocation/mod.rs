@@ -18,6 +18,10 @@
 //! What was given stays with its object until that is gone; an update that does not mention it keeps it. What
 //! is free again is given out again at once: a node lets go of a workload before its Application is erased.
 //!
+//! What a choice costs: it reads all objects whose values it must avoid, the Applications of the namespace for an
+//! id, for every object that is created. That is felt from some thousands on, and is to become a set that is
+//! kept up to date from one view to the next.
+//!
 //! Refused: a table of what is free (it would have to agree with the objects, and they are the truth), and
 //! random choices (they never meet, until they do, and nobody can tell from them whose they are).
 
