@@ -288,6 +288,15 @@ pub struct Entry {
     typed: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
+/// Entries are equal if they are one version of one object.
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.revision == other.revision && self.uid == other.uid && self.key == other.key
+    }
+}
+
+impl Eq for Entry {}
+
 impl Entry {
     pub fn new(draft: Draft, revision: Revision, core_revision: Revision) -> Entry {
         Entry {

@@ -1,7 +1,7 @@
 //! What the server gives out: blocks of user ids, user ids, addresses of Services; and networks of workloads, which it
 //! has or has not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::join_all;
 use horchestra_core::kind::{Key, Kind};
@@ -246,6 +246,43 @@ async fn creators_at_the_same_time_get_values_of_their_own() {
         let values: BTreeSet<String> =
             results.into_iter().map(|result| value(&tree(&result.unwrap().entry))).collect();
         assert_eq!(values.len(), 40, "{what}: {values:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_lowest_free_id_is_chosen_whatever_came_before() {
+    let world = World::new().await;
+    let block = first_of(&world.get(&namespace("default")).await.unwrap());
+    let mut model: BTreeMap<String, i64> = BTreeMap::new();
+    let mut random = 7_u64;
+    for step in 0..300 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (choice, at) = ((random >> 33) % 10, (random >> 40) as usize);
+        let some = (!model.is_empty()).then(|| model.keys().nth(at % model.len()).cloned()).flatten();
+        let name = format!("x{step}");
+        match (choice, some) {
+            (0..=1, Some(name)) => {
+                world.delete(&app(&name)).await.unwrap();
+                model.remove(&name);
+            }
+            (2, Some(name)) => {
+                let id = block + at as i64 % 40;
+                let moved = json!({"spec": {"securityContext": {"runAsUser": id}}});
+                world.merge(&app(&name), moved).await.unwrap();
+                model.insert(name, id);
+            }
+            (3, _) => {
+                let id = block + at as i64 % 40;
+                world.create(in_room(&name, "default", json!({"runAsUser": id}))).await.unwrap();
+                model.insert(name, id);
+            }
+            _ => {
+                let lowest = (block..).find(|id| !model.values().any(|held| held == id)).unwrap();
+                let made = tree(&world.create(application(&name)).await.unwrap().entry);
+                assert_eq!(ids(&made).0, lowest, "step {step}");
+                model.insert(name, lowest);
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use horchestra_core::kind::{Key, Kind};
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 use uuid::Uuid;
 
 use crate::backend::Identity;
@@ -163,10 +164,95 @@ impl Snapshot {
         }
     }
 
+    /// What differs from another view in the objects of a kind: (there, here) for each. Costs what changed between
+    /// the two, not what they hold, if one came of the other.
+    pub fn differences<'a>(
+        &'a self,
+        other: &'a Snapshot,
+        kind: Kind,
+    ) -> impl Iterator<Item = (Option<&'a Arc<Entry>>, Option<&'a Arc<Entry>>)> {
+        let views = other.view.kind(kind).zip(self.view.kind(kind));
+        views.into_iter().flat_map(|(there, here)| there.objects.diff(&here.objects)).map(|item| match item {
+            DiffItem::Add(_, here) => (None, Some(here)),
+            DiffItem::Update { old: (_, there), new: (_, here) } => (Some(there), Some(here)),
+            DiffItem::Remove(_, there) => (Some(there), None),
+        })
+    }
+
     fn range(&self, kind: Kind, namespace: Option<&str>, after: Option<String>) -> Entries<'_> {
         match self.view.kind(kind) {
             None => Box::new(std::iter::empty()),
             Some(kind) => kind.range(namespace, after),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Columns, Draft, Index};
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    fn snapshot(objects: &KindView) -> Snapshot {
+        let nowhere = Identity { system: String::new(), database: String::new(), epoch: Uuid::nil() };
+        let mut view = View::empty(&[Kind::Secret], Arc::new(nowhere));
+        view.kinds[slot(Kind::Secret)] = Some(objects.clone());
+        Snapshot { view: Arc::new(view) }
+    }
+
+    fn key(number: u16) -> Key {
+        Key::namespaced(Kind::Secret, ["a", "b"][usize::from(number % 2)], format!("{number:03}"))
+    }
+
+    fn entry(number: u16, revision: Revision) -> Arc<Entry> {
+        let draft = Draft {
+            key: key(number),
+            uid: Uuid::from_u128(number.into()),
+            generation: 1,
+            deleting: false,
+            body: Bytes::new(),
+            managed: None,
+            index: Index::default(),
+            columns: Columns::default(),
+            edges: Vec::new(),
+        };
+        Arc::new(Entry::new(draft, revision, revision))
+    }
+
+    proptest! {
+        /// Enough objects for a tree of several levels, and changes from few to many.
+        #[test]
+        fn differences_are_what_a_comparison_of_all_objects_finds(
+            first in proptest::collection::btree_set(0u16..400, 0..300),
+            changes in proptest::collection::vec((0u16..400, any::<bool>()), 0..60),
+        ) {
+            let mut objects = KindView::default();
+            for number in first {
+                objects.put(entry(number, 1));
+            }
+            let before = snapshot(&objects);
+            for ((number, stays), revision) in changes.into_iter().zip(2..) {
+                if stays {
+                    objects.put(entry(number, revision));
+                } else {
+                    objects.remove(&key(number));
+                }
+            }
+            let after = snapshot(&objects);
+            let revisions = |(there, here): (Option<&Arc<Entry>>, Option<&Arc<Entry>>)| {
+                let key = there.or(here).map(|entry| entry.key.clone());
+                (key, there.map(|entry| entry.revision), here.map(|entry| entry.revision))
+            };
+            let found: Vec<_> = after.differences(&before, Kind::Secret).map(revisions).collect();
+            let keys = (0..400).map(key);
+            let mut expected: Vec<_> = keys
+                .map(|key| (before.view.get(&key), after.view.get(&key)))
+                .filter(|(there, here)| there != here)
+                .map(revisions)
+                .collect();
+            expected.sort_by_key(|(key, ..)| key.clone());
+            prop_assert_eq!(found, expected);
         }
     }
 }

@@ -291,15 +291,15 @@ impl PostgresBackend {
 
     async fn send(&self, batch: &[Item], nonce: Uuid) -> Result<(Done, Revision), sqlx::Error> {
         match batch {
-            [item] if is_plain(item) => {
-                let row = self.send_one(item, nonce).await?;
-                read_one(item, &row)
-            }
-            batch => {
-                let row = self.send_batch(batch, nonce).await?;
-                read_done(batch, &row)
-            }
+            [item] if is_plain(item) => match self.send_one(item, nonce).await {
+                Ok(row) => return read_one(item, &row),
+                Err(error) if errors::is_refused_later(&error) => {}
+                Err(error) => return Err(error),
+            },
+            _ => {}
         }
+        let row = self.send_batch(batch, nonce).await?;
+        read_done(batch, &row)
     }
 
     async fn send_one(&self, item: &Item, nonce: Uuid) -> Result<PgRow, sqlx::Error> {
@@ -336,7 +336,12 @@ impl PostgresBackend {
             .bind(c.edge_relation)
             .bind(c.edge_kind)
             .bind(c.edge_ns)
-            .bind(c.edge_name);
+            .bind(c.edge_name)
+            .bind(&c.op_code[1..])
+            .bind(&c.op_ns[1..])
+            .bind(&c.op_name[1..])
+            .bind(&c.op_uid[1..])
+            .bind(&c.op_flag[1..]);
         let mut lane = self.writer.lane().await.map_err(|_| sqlx::Error::PoolTimedOut)?;
         let call = self.observed(statements::COMMIT_ONE, query.fetch_one(&mut *lane));
         let outcome = timeout(CALL_LIMIT, call).await;
@@ -472,7 +477,9 @@ fn read_one(item: &Item, row: &PgRow) -> Result<(Done, Revision), sqlx::Error> {
     let code: i16 = row.try_get("refused")?;
     let revision: Revision = row.try_get("revision")?;
     let result = if code == 0 {
-        Ok(Committed { revisions: vec![revision] })
+        let mut revisions = vec![0; item.ops.len()];
+        revisions[0] = revision;
+        Ok(Committed { revisions })
     } else {
         let at = usize::try_from(row.try_get::<i32, _>("refused_at")? - 1).unwrap_or(usize::MAX);
         Err(refusal(item, code, at, row.try_get("refused_head")?).ok_or(sqlx::Error::RowNotFound)?)
@@ -492,9 +499,13 @@ fn anchor(row: &PgRow, newest: Revision) -> Result<Option<Fingerprint>, sqlx::Er
     Ok(Some(Fingerprint::of(row.try_get("anchor_rv")?, &key, uid, audit)))
 }
 
-/// Whether `commit_one` can take it: one operation, and no guard that is judged after it.
+/// Whether `commit_one` can take it: one operation and what it claims or gives back, and no guard that is judged
+/// after it.
 fn is_plain(item: &Item) -> bool {
-    item.ops.len() == 1 && !item.guards.iter().any(|guard| matches!(guard, Guard::Capacity { .. }))
+    let along = |op: &Op| matches!(op, Op::Claim { .. } | Op::Release { .. });
+    !item.ops.is_empty()
+        && item.ops.iter().skip(1).all(along)
+        && !item.guards.iter().any(|guard| matches!(guard, Guard::Capacity { .. }))
 }
 
 fn read_settled(row: &PgRow) -> Result<Option<Vec<Option<Committed>>>, sqlx::Error> {

@@ -44,6 +44,7 @@ macro_rules! suite {
             shared_claims_go_together,
             deletion_and_release_give_back,
             claims_of_one_batch_see_each_other,
+            an_object_comes_with_its_claims_or_not_at_all,
             numbers_are_unclaimed_by_others,
         );
         $crate::behaviour::suite!(@ $world, log:

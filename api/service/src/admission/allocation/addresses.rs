@@ -1,13 +1,7 @@
 //! Addresses of Services.
 
-use std::collections::HashSet;
-use std::net::IpAddr;
-
 use horchestra_core::kind::Kind;
-use horchestra_core::kinds::node::Node;
-use horchestra_core::kinds::service::{Service, folded};
 use horchestra_core::object::Object;
-use horchestra_store::Snapshot;
 use serde_json::Value;
 
 use super::super::services::ADDRESSES;
@@ -35,10 +29,7 @@ pub(crate) fn choose_address(
         }
         return Ok(());
     }
-    let in_use: HashSet<u128> =
-        addresses(attributes.view).into_iter().filter_map(|address| range.number(address)).collect();
-    let pending = &attributes.allocator.pending;
-    let chosen = pending.choose(ADDRESSES, range.hosts(), |number| in_use.contains(&number));
+    let chosen = attributes.allocator.held.choose(attributes.view, ADDRESSES, &range.hosts());
     let Some((number, reserved)) = chosen else {
         return Err(Denial::Forbidden(format!(
             "the range of addresses for Services is exhausted: {range} has {}",
@@ -48,17 +39,6 @@ pub(crate) fn choose_address(
     verdict.reserved.push(reserved);
     set(object, &range.address(number).to_string());
     Ok(())
-}
-
-/// Addresses of Services and of nodes, as addresses are compared.
-fn addresses(view: &Snapshot) -> Vec<IpAddr> {
-    let services = view
-        .list(Kind::Service, None)
-        .filter_map(|entry| entry.typed::<Service>().ok()?.spec.cluster_ip.parse::<IpAddr>().ok());
-    let nodes = view
-        .list(Kind::Node, None)
-        .filter_map(|entry| entry.typed::<Node>().ok()?.status.ip.parse::<IpAddr>().ok());
-    services.chain(nodes).map(folded).collect()
 }
 
 fn set(object: &mut Object, address: &str) {

@@ -13,7 +13,7 @@ use super::super::{Attributes, Denial, Verdict};
 use super::Allocator;
 
 /// Blocks that namespaces have.
-const SPACE: &str = "uid-block";
+pub(super) const SPACE: &str = "uid-block";
 const ANNOTATION: [&str; 3] = ["metadata", "annotations", UID_RANGE_ANNOTATION];
 
 /// The block of a stored namespace; `None` also for one that cannot be read.
@@ -48,16 +48,10 @@ pub(super) fn give_block(
     namespace: &mut Object,
     verdict: &mut Verdict,
 ) -> Result<IdBlock, Denial> {
-    let mut taken = vec![false; BLOCKS];
-    for block in others(view, key) {
-        taken[block.numbers()].fill(true);
-    }
-    let number = |value: u128| usize::try_from(value).unwrap_or(usize::MAX);
-    let in_use = |value| taken.get(number(value)).copied().unwrap_or(true);
-    let Some((value, reserved)) = allocator.pending.choose(SPACE, 0..BLOCKS as u128, in_use) else {
+    let Some((value, reserved)) = allocator.held.choose(view, SPACE, &(0..=BLOCKS as u128 - 1)) else {
         return Err(Denial::Forbidden(format!("all {BLOCKS} blocks of user ids are taken")));
     };
-    let block = IdBlock::numbered(number(value));
+    let block = IdBlock::numbered(usize::try_from(value).unwrap_or(BLOCKS));
     verdict.reserved.push(reserved);
     annotate(namespace, &block.to_string());
     let refusal =

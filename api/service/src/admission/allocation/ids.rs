@@ -1,11 +1,9 @@
 //! User and group ids of workloads.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use horchestra_core::apply::Managed;
 use horchestra_core::kind::{Key, Kind};
-use horchestra_core::kinds::application::Application;
 use horchestra_core::object::Object;
 use horchestra_core::ranges::IdBlock;
 use horchestra_core::status::Status;
@@ -14,6 +12,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::super::{Attributes, Denial, Operation, Verdict};
+use super::Allocator;
 use super::blocks::{block_of, give_block};
 use crate::caller::API_MANAGER;
 use crate::write::draft::{columns, draft, spec_of};
@@ -25,7 +24,7 @@ const GROUP: &str = "runAsGroup";
 const DEFAULT: &str = "default";
 
 /// The ids that Applications of a namespace run as.
-fn space(namespace: &str) -> String {
+pub(super) fn space(namespace: &str) -> String {
     format!("run-as-user/{namespace}")
 }
 
@@ -84,9 +83,10 @@ pub(crate) fn choose_ids(
     if stored.is_some() {
         verdict.release(&space, owner);
     }
-    let in_use = ids_in_use(attributes);
+    let Allocator { held, .. } = attributes.allocator;
     if let Some(id) = user {
-        if in_use.contains(&id) {
+        let number = u128::try_from(id).unwrap_or_default();
+        if held.is_held(attributes.view, &space, number) {
             verdict.warn(format!(
                 "spec.securityContext.{USER}: {id} is the user of another application of the namespace too, so \
                  they are not kept apart on a node"
@@ -99,11 +99,8 @@ pub(crate) fn choose_ids(
         // Something that is no id is the schema's to report.
         return Ok(());
     }
-    let ids = (block.first()..=block.last()).filter_map(|id| u128::try_from(id).ok());
-    let chosen = attributes
-        .allocator
-        .pending
-        .choose(&space, ids, |id| i64::try_from(id).is_ok_and(|id| in_use.contains(&id)));
+    let number = |id: i64| u128::try_from(id).unwrap_or_default();
+    let chosen = held.choose(attributes.view, &space, &(number(block.first())..=number(block.last())));
     let Some((id, reserved)) = chosen else {
         let why = format!("all user ids of namespace \"{}\" ({block}) are taken", key.namespace);
         return Err(Denial::Forbidden(why));
@@ -158,15 +155,6 @@ fn set(object: &mut Object, member: &str, id: i64) {
     if let Some(context) = context.as_object_mut() {
         context.insert(member.to_owned(), id.into());
     }
-}
-
-fn ids_in_use(attributes: &Attributes<'_>) -> HashSet<i64> {
-    let key = attributes.key;
-    let others = attributes.view.list(Kind::Application, Some(&key.namespace));
-    others
-        .filter(|entry| entry.key != *key)
-        .filter_map(|entry| entry.typed::<Application>().ok()?.spec.security_context.as_ref()?.run_as_user)
-        .collect()
 }
 
 /// The first Application of `default` gives it its block, in one item with itself.

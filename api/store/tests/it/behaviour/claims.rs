@@ -109,6 +109,41 @@ pub async fn claims_of_one_batch_see_each_other(world: &World) {
     assert_eq!(held(&store, &space).await, expected);
 }
 
+pub async fn an_object_comes_with_its_claims_or_not_at_all(world: &World) {
+    let backend = world.backend().await;
+    let store = world.store().await;
+    let (ips, ports) = (space("ip"), space("port"));
+    let (own, other) = (Uuid::new_v4(), Uuid::new_v4());
+    assert!(takes(&store, claim(&ips, "1", other, false)).await);
+    let web = |further: Vec<Op>| {
+        let mut ops = vec![create(&app("web"), "1")];
+        ops.extend(further);
+        item(ops)
+    };
+    let taken = web(vec![claim(&ports, "80", own, false), claim(&ips, "1", own, false)]);
+    let found = refusal(&store, taken).await;
+    assert_eq!(found, Refusal::ClaimTaken { space: ips.clone(), value: "1".into() });
+    assert_eq!(within(store.fresh()).await.expect("fresh").get(&app("web")), None);
+    assert_eq!(held(&store, &ports).await, []);
+
+    let nonce = Uuid::new_v4();
+    let free = web(vec![claim(&ports, "80", own, false), claim(&ips, "2", own, false)]);
+    let done = within(backend.commit(&[free], nonce)).await.expect("answered");
+    let committed = done.items[0].as_ref().expect("committed");
+    assert_eq!(committed.revisions[1..], [0, 0]);
+    let settled = within(backend.settle(nonce)).await.expect("answered").expect("it happened");
+    assert_eq!(settled, [Some(committed.clone())], "who asks again hears the same");
+
+    let existing = refusal(&store, web(vec![claim(&ips, "3", own, false)])).await;
+    assert_eq!(existing, Refusal::AlreadyExists(app("web")));
+    let before = self::found(&store, &app("web")).await;
+    let release = Op::Release { space: ips.clone(), owner: own };
+    let moved = item(vec![update(&before, "2"), release, claim(&ips, "4", own, false)]);
+    within(store.commit(moved)).await.expect("committed");
+    let rows = [("1".into(), other, false), ("4".into(), own, false)];
+    assert_eq!(held(&store, &ips).await, rows);
+}
+
 pub async fn numbers_are_unclaimed_by_others(world: &World) {
     let backend = world.backend().await;
     let store = world.store().await;
