@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use horchestra_core::kind::Key;
-use horchestra_core::kinds::application::Application;
+use horchestra_core::kinds::application::{Application, WorkloadAffinityTerm};
 use uuid::Uuid;
+
+use super::neighbours::{Neighbours, Peers, TermId};
 
 /// CPU in nano-cores, memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,15 +81,27 @@ pub struct Pending {
     pub app: Arc<Application>,
 }
 
-/// Every node by name, in byte order.
+/// Every node, in byte order of the names, and who is whose neighbour. Nodes go by their place in that order: what
+/// is done for every node and every Application does not look names up.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
-    nodes: BTreeMap<String, NodeInfo>,
+    nodes: Vec<NodeInfo>,
+    neighbours: Neighbours,
 }
 
 impl Cluster {
+    /// Nodes with what is placed on them; of two with one name the later counts.
     pub fn new(nodes: impl IntoIterator<Item = NodeInfo>) -> Cluster {
-        Cluster { nodes: nodes.into_iter().map(|node| (node.name.clone(), node)).collect() }
+        let nodes: BTreeMap<String, NodeInfo> =
+            nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
+        let mut cluster = Cluster { nodes: nodes.into_values().collect(), neighbours: Neighbours::default() };
+        for at in 0..cluster.nodes.len() {
+            for placed in std::mem::take(&mut cluster.nodes[at].placed) {
+                cluster.neighbours.place(&cluster.nodes, at, &placed);
+                cluster.nodes[at].placed.push(placed);
+            }
+        }
+        cluster
     }
 
     pub fn len(&self) -> usize {
@@ -98,27 +112,28 @@ impl Cluster {
         self.nodes.is_empty()
     }
 
+    /// The node at a place of the order.
+    pub fn at(&self, at: usize) -> &NodeInfo {
+        &self.nodes[at]
+    }
+
     pub fn node(&self, name: &str) -> Option<&NodeInfo> {
-        self.nodes.get(name)
+        self.position(name).map(|at| &self.nodes[at])
     }
 
     pub fn nodes(&self) -> impl Iterator<Item = &NodeInfo> {
-        self.nodes.values()
+        self.nodes.iter()
     }
 
-    /// The nodes in the topology domain of `node` under a label: those with an equal value; of a node without
-    /// the label, itself alone. Nothing for an unknown node.
-    pub fn domain<'a>(&'a self, node: &str, key: &str) -> Vec<&'a NodeInfo> {
-        let Some(node) = self.nodes.get(node) else { return Vec::new() };
-        match node.labels.get(key) {
-            None => vec![node],
-            Some(value) => self.nodes.values().filter(|other| other.labels.get(key) == Some(value)).collect(),
-        }
+    fn position(&self, name: &str) -> Option<usize> {
+        self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()
     }
 
     /// Counts an Application on its node; an unknown node counts nothing.
     pub fn place(&mut self, node: &str, placed: Placed) {
-        if let Some(node) = self.nodes.get_mut(node) {
+        if let Some(at) = self.position(node) {
+            self.neighbours.place(&self.nodes, at, &placed);
+            let node = &mut self.nodes[at];
             node.used = node.used.saturating_add(placed.requests);
             node.placed.push(placed);
         }
@@ -126,11 +141,32 @@ impl Cluster {
 
     /// Takes back what [`Cluster::place`] counted.
     pub fn displace(&mut self, node: &str, key: &Key) {
-        if let Some(node) = self.nodes.get_mut(node)
-            && let Some(at) = node.placed.iter().position(|placed| &placed.key == key)
+        if let Some(at) = self.position(node)
+            && let Some(found) = self.nodes[at].placed.iter().position(|placed| &placed.key == key)
         {
-            let placed = node.placed.remove(at);
-            node.used = node.used.saturating_sub(placed.requests);
+            let placed = self.nodes[at].placed.remove(found);
+            self.nodes[at].used = self.nodes[at].used.saturating_sub(placed.requests);
+            self.neighbours.displace(at, &placed);
         }
+    }
+
+    /// Keeps count of the peers of a term from now on.
+    pub fn watch(&mut self, namespace: &str, term: &WorkloadAffinityTerm) -> TermId {
+        self.neighbours.watch(&self.nodes, namespace, term)
+    }
+
+    /// The peers of a term, by domain.
+    pub fn peers(&self, term: TermId) -> &Peers {
+        self.neighbours.peers(term)
+    }
+
+    /// For every required anti-affinity in the namespace that is about these labels: the domains of those
+    /// that have it.
+    pub fn repelling<'a>(
+        &'a self,
+        namespace: &str,
+        labels: &'a BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &'a Peers> {
+        self.neighbours.repelling(namespace, labels)
     }
 }

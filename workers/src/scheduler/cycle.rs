@@ -1,7 +1,7 @@
 //! One pass over the queue: a place for each Application, or the reason why there is none.
 
-use super::cluster::{Cluster, NodeInfo, Pending};
-use super::framework::{BindDecision, CycleState, Rejection};
+use super::cluster::{Cluster, Pending};
+use super::framework::{BindDecision, Candidates, CycleState, Rejection, Score};
 use super::profile::Profile;
 use super::{queue, report};
 
@@ -42,39 +42,20 @@ fn place(profile: &Profile, cluster: &mut Cluster, app: &Pending) -> Result<Stri
     for point in profile.plugins().filter_map(|plugin| plugin.pre_filter()) {
         point.pre_filter(&mut state, app, cluster).map_err(|why| report::not_schedulable(why.text()))?;
     }
-    let (feasible, reasons) = filter(profile, cluster, app, &state);
-    let node = if feasible.is_empty() {
-        post_filter(profile, cluster, app, &mut state, &reasons).ok_or_else(|| {
-            report::no_feasible_node(cluster.len(), reasons.into_iter().map(|(_, reason)| reason))
-        })?
+    let mut nodes = Candidates::of(cluster);
+    for point in profile.plugins().filter_map(|plugin| plugin.filter()) {
+        point.filter(&state, app, cluster, &mut nodes);
+    }
+    let chosen = if nodes.open().is_empty() {
+        post_filter(profile, cluster, app, &mut state, &nodes)
+            .ok_or_else(|| report::no_feasible_node(cluster.len(), nodes.reasons()))?
     } else {
-        choose(profile, cluster, app, &mut state, &feasible)
+        choose(profile, cluster, app, &mut state, nodes.open())
             .map_err(|why| report::not_schedulable(why.text()))?
     };
+    let node = cluster.at(chosen).name.clone();
     commit(profile, cluster, app, &mut state, &node).map_err(|why| report::not_placed(&node, why.text()))?;
     Ok(node)
-}
-
-/// Names of the nodes that every filter passes, and for each other node the first reason against it.
-fn filter(
-    profile: &Profile,
-    cluster: &Cluster,
-    app: &Pending,
-    state: &CycleState,
-) -> (Vec<String>, Vec<(String, String)>) {
-    let mut feasible = Vec::new();
-    let mut reasons = Vec::new();
-    for node in cluster.nodes() {
-        let rejection = profile
-            .plugins()
-            .filter_map(|plugin| plugin.filter())
-            .find_map(|point| point.filter(state, app, node, cluster).err());
-        match rejection {
-            None => feasible.push(node.name.clone()),
-            Some(why) => reasons.push((node.name.clone(), why.text().to_owned())),
-        }
-    }
-    (feasible, reasons)
 }
 
 /// The first node that a PostFilter plugin nominates.
@@ -83,12 +64,12 @@ fn post_filter(
     cluster: &Cluster,
     app: &Pending,
     state: &mut CycleState,
-    reasons: &[(String, String)],
-) -> Option<String> {
+    nodes: &Candidates,
+) -> Option<usize> {
     profile
         .plugins()
         .filter_map(|plugin| plugin.post_filter())
-        .find_map(|point| point.post_filter(state, app, cluster, reasons).ok())
+        .find_map(|point| point.post_filter(state, app, cluster, nodes).ok())
 }
 
 /// The node with the highest weighted score; of equals the one with the lowest name.
@@ -97,25 +78,25 @@ fn choose(
     cluster: &Cluster,
     app: &Pending,
     state: &mut CycleState,
-    feasible: &[String],
-) -> Result<String, Rejection> {
-    let nodes: Vec<&NodeInfo> = feasible.iter().filter_map(|name| cluster.node(name)).collect();
+    nodes: &[usize],
+) -> Result<usize, Rejection> {
     for point in profile.plugins().filter_map(|plugin| plugin.pre_score()) {
-        point.pre_score(state, app, &nodes, cluster)?;
+        point.pre_score(state, app, cluster, nodes)?;
     }
-    let mut best: Option<(i64, &str)> = None;
-    for node in &nodes {
-        let mut total = 0;
-        for (plugin, weight) in profile.weighted() {
-            if let Some(point) = plugin.score() {
-                total += weight * point.score(state, app, node)?;
+    let mut totals: Vec<Score> = vec![0; nodes.len()];
+    let mut scores: Vec<Score> = vec![0; nodes.len()];
+    for (plugin, weight) in profile.weighted() {
+        if let Some(point) = plugin.score() {
+            scores.fill(0);
+            point.score(state, app, cluster, nodes, &mut scores)?;
+            for (total, score) in totals.iter_mut().zip(&scores) {
+                *total += weight * score;
             }
         }
-        if best.is_none_or(|(score, name)| total > score || (total == score && node.name.as_str() < name)) {
-            best = Some((total, &node.name));
-        }
     }
-    best.map(|(_, name)| name.to_owned()).ok_or_else(|| Rejection::Error("no node was scored".to_owned()))
+    // In the order of the names, so that of equals the first is the lowest.
+    let best = nodes.iter().zip(totals).reduce(|best, next| if next.1 > best.1 { next } else { best });
+    best.map(|(node, _)| *node).ok_or_else(|| Rejection::error("no node was scored"))
 }
 
 /// Reserve, Permit, PreBind and Bind; a failure at any point takes the reservation back.
@@ -143,7 +124,7 @@ fn commit(
                 return Ok(());
             }
         }
-        Err(Rejection::Error("no plugin binds it".to_owned()))
+        Err(Rejection::error("no plugin binds it"))
     })();
     if outcome.is_ok() {
         for point in profile.plugins().filter_map(|plugin| plugin.post_bind()) {

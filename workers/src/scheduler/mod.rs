@@ -1,6 +1,6 @@
 //! The scheduler: which pending Application goes to which Node.
 //!
-//! The core ([`cluster`], [`framework`], [`cycle`], [`plugins`], [`queue`], [`report`]) is pure: a view of the
+//! The core ([`cluster`], [`framework`], [`cycle`], [`plugins`], [`neighbours`], [`queue`], [`report`]) is pure: a view of the
 //! cluster in, decisions out, no clock and no I/O, so that any fleet can be put before it in a test. The loop
 //! around it ([`reconcile`]) reads one consistent snapshot, plans, and writes the difference: every binding is
 //! an item of its own that the database accepts only while the Application is exactly as planned with, the
@@ -14,6 +14,7 @@
 pub mod cluster;
 pub mod cycle;
 pub mod framework;
+mod neighbours;
 pub mod plugins;
 pub mod profile;
 pub mod queue;

@@ -1,22 +1,18 @@
 //! Why an Application waits, in words.
 
-use std::collections::BTreeMap;
-
 /// The message when there is no node at all.
 pub const NO_NODE: &str = "no node is registered";
 
-/// The message when every node was rejected: each node's reason counted, the most frequent first and equal
-/// counts in byte order, so that the same cluster gives the same text.
-pub fn no_feasible_node(considered: usize, reasons: impl IntoIterator<Item = String>) -> String {
+/// The message when every node was rejected: each reason with the number of nodes that have it, the most frequent
+/// first and equal counts in byte order, so that the same cluster gives the same text.
+pub fn no_feasible_node<'a>(considered: usize, reasons: impl IntoIterator<Item = (&'a str, usize)>) -> String {
     if considered == 0 {
         return NO_NODE.to_owned();
     }
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for reason in reasons {
-        let reason = if reason.is_empty() { "rejected without a reason".to_owned() } else { reason };
-        *counts.entry(reason).or_default() += 1;
-    }
-    let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
+    let named = |(reason, count): (&'a str, usize)| {
+        (if reason.is_empty() { "rejected without a reason" } else { reason }, count)
+    };
+    let mut counts: Vec<(&str, usize)> = reasons.into_iter().map(named).collect();
     counts.sort_by(|(a, m), (b, n)| n.cmp(m).then_with(|| a.cmp(b)));
     let listed: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     format!("0/{considered} nodes are available: {}", listed.join(", "))
@@ -38,11 +34,9 @@ mod tests {
 
     #[test]
     fn reasons_are_grouped_and_ordered() {
-        let reasons = ["y", "x", "x"].map(str::to_owned);
-        assert_eq!(no_feasible_node(3, reasons), "0/3 nodes are available: 2 x, 1 y");
-        let tied = ["b", "a"].map(str::to_owned);
-        assert_eq!(no_feasible_node(2, tied), "0/2 nodes are available: 1 a, 1 b");
+        assert_eq!(no_feasible_node(3, [("y", 1), ("x", 2)]), "0/3 nodes are available: 2 x, 1 y");
+        assert_eq!(no_feasible_node(2, [("b", 1), ("a", 1)]), "0/2 nodes are available: 1 a, 1 b");
         assert_eq!(no_feasible_node(0, []), NO_NODE);
-        assert!(no_feasible_node(1, [String::new()]).contains("without a reason"));
+        assert!(no_feasible_node(1, [("", 1)]).contains("without a reason"));
     }
 }

@@ -3,6 +3,7 @@
 mod expiry;
 mod fleet;
 mod lifecycle;
+mod oracle;
 mod placement;
 mod scheduling;
 mod substrate;

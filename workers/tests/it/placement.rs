@@ -1,5 +1,6 @@
 //! Placement by labels, by neighbours, by runtime and by network.
 
+use horchestra_core::kinds::application::WorkloadAffinityTerm;
 use horchestra_workers::scheduler::cluster::{Cluster, NodeInfo};
 use serde_json::{Value, json};
 
@@ -105,14 +106,24 @@ fn two_that_repel_each_other_do_not_share_a_node_within_one_pass() {
 #[test]
 fn a_domain_is_the_nodes_with_an_equal_label() {
     let zone = |name: &str, zone: &str| labelled(name, &[("zone", zone)]);
-    let cluster = Cluster::new([zone("n1", "a"), zone("n2", "a"), zone("n3", "b")]);
-    let names = |node: &str, key: &str| {
-        cluster.domain(node, key).iter().map(|node| node.name.clone()).collect::<Vec<_>>()
-    };
-    assert_eq!(names("n1", HOST), ["n1"]);
-    assert_eq!(names("n1", "zone"), ["n1", "n2"]);
-    assert_eq!(names("n1", "absent"), ["n1"]);
-    assert!(names("unknown", "zone").is_empty());
+    let mut cluster = Cluster::new([zone("n1", "a"), zone("n2", "a"), zone("n3", "b"), node("n4")]);
+    let term = |key: &str| WorkloadAffinityTerm { topology_key: key.to_owned(), ..Default::default() };
+    let before = cluster.watch("default", &term("zone"));
+    let app = waiting("app", json!({}));
+    occupy(&mut cluster, "n1", &app);
+    occupy(&mut cluster, "unknown", &waiting("lost", json!({})));
+    for (key, near) in [(HOST, "n1"), ("zone", "n1 n2"), ("absent", "n1")] {
+        let watched = cluster.watch("default", &term(key));
+        let peers = cluster.peers(watched);
+        let names: Vec<&str> =
+            (0..4).filter(|at| peers.near(*at)).map(|at| cluster.at(at).name.as_str()).collect();
+        assert_eq!(names.join(" "), near, "{key}");
+    }
+    assert!(cluster.peers(before).near(1), "counted on from the first question");
+    let elsewhere = cluster.watch("other", &term("zone"));
+    assert!(!cluster.peers(elsewhere).anywhere());
+    cluster.displace("n1", &app.key);
+    assert!(!cluster.peers(before).anywhere());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use horchestra_workers::scheduler::cluster::{Amounts, Cluster, Liveness, Pending};
 use horchestra_workers::scheduler::cycle::{self, Outcome};
 use horchestra_workers::scheduler::framework::{
-    Bind, BindDecision, CycleState, Filter, Permit, Plugin, QueueSort, Rejection, Reserve, Score,
+    Bind, BindDecision, Candidates, CycleState, Filter, Permit, Plugin, QueueSort, Rejection, Reserve, Score,
     ScorePlugin, Verdict,
 };
 use horchestra_workers::scheduler::plugins::{self, PrioritySort, Strategy};
@@ -96,18 +96,25 @@ impl Plugin for Probe {
 }
 
 impl Filter for Probe {
-    fn filter(&self, _: &CycleState, _: &Pending, node: &NodeInfo, _: &Cluster) -> Verdict {
-        if self.filter.is_some_and(|passes| passes(node)) {
-            Ok(())
-        } else {
-            Err(Rejection::unschedulable("probe"))
-        }
+    fn filter(&self, _: &CycleState, _: &Pending, cluster: &Cluster, nodes: &mut Candidates) {
+        nodes.retain(|node| match self.filter {
+            Some(passes) if passes(cluster.at(node)) => Ok(()),
+            _ => Err(Rejection::unschedulable("probe")),
+        });
     }
 }
 
 impl ScorePlugin for Probe {
-    fn score(&self, _: &CycleState, _: &Pending, _: &NodeInfo) -> Result<Score, Rejection> {
-        Ok(self.score.unwrap_or(0))
+    fn score(
+        &self,
+        _: &CycleState,
+        _: &Pending,
+        _: &Cluster,
+        _: &[usize],
+        scores: &mut [Score],
+    ) -> Verdict {
+        scores.fill(self.score.unwrap_or(0));
+        Ok(())
     }
 }
 
@@ -186,8 +193,18 @@ fn scores_count_by_their_weight() {
         }
     }
     impl ScorePlugin for Prefers {
-        fn score(&self, _: &CycleState, _: &Pending, node: &NodeInfo) -> Result<Score, Rejection> {
-            Ok(if node.name == self.0 { self.1 } else { 0 })
+        fn score(
+            &self,
+            _: &CycleState,
+            _: &Pending,
+            cluster: &Cluster,
+            nodes: &[usize],
+            scores: &mut [Score],
+        ) -> Verdict {
+            for (node, score) in nodes.iter().zip(scores) {
+                *score = if cluster.at(*node).name == self.0 { self.1 } else { 0 };
+            }
+            Ok(())
         }
     }
     for (weight, expected) in [(1, "n1"), (3, "n2")] {

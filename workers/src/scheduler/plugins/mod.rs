@@ -20,7 +20,7 @@ pub use runtime_class::RuntimeClass;
 pub use unserved::Unserved;
 pub use workload_affinity::WorkloadAffinity;
 
-use super::framework::MAX_SCORE;
+use super::framework::{MAX_SCORE, Score};
 use super::profile::{Profile, ProfileError, Registry};
 
 /// Every plugin that ships, under its own name.
@@ -40,13 +40,13 @@ pub fn registry(strategy: Strategy) -> Registry {
 }
 
 /// Spreads raw scores over 0 to the maximum; all equal gives 0 for all.
-fn normalize(raw: &mut std::collections::BTreeMap<String, i64>) {
-    let low = raw.values().copied().min().unwrap_or(0);
-    let high = raw.values().copied().max().unwrap_or(0);
-    for value in raw.values_mut() {
-        let range = i128::from(high) - i128::from(low);
+fn normalize(raw: &mut [Score]) {
+    let low = raw.iter().copied().min().unwrap_or(0);
+    let high = raw.iter().copied().max().unwrap_or(0);
+    let range = i128::from(high) - i128::from(low);
+    for value in raw {
         let scaled = (i128::from(*value) - i128::from(low)) * i128::from(MAX_SCORE);
-        *value = if range == 0 { 0 } else { i64::try_from(scaled / range).unwrap_or(MAX_SCORE) };
+        *value = if range == 0 { 0 } else { Score::try_from(scaled / range).unwrap_or(MAX_SCORE) };
     }
 }
 

@@ -1,11 +1,9 @@
-use std::collections::BTreeMap;
-
 use horchestra_core::kinds::application::NodeAffinity as Terms;
 
 use super::normalize;
-use crate::scheduler::cluster::{Cluster, NodeInfo, Pending};
+use crate::scheduler::cluster::{Cluster, Pending};
 use crate::scheduler::framework::{
-    CycleState, Filter, Plugin, PreScore, Rejection, Score, ScorePlugin, Verdict,
+    Candidates, CycleState, Filter, Plugin, PreScore, Rejection, Score, ScorePlugin, Verdict,
 };
 
 const SCORES: &str = "NodeAffinity";
@@ -37,17 +35,24 @@ fn terms(app: &Pending) -> Option<&Terms> {
 }
 
 impl Filter for NodeAffinity {
-    fn filter(&self, _: &CycleState, app: &Pending, node: &NodeInfo, _: &Cluster) -> Verdict {
-        if let Some(placement) = &app.app.spec.placement
-            && !placement.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+    fn filter(&self, _: &CycleState, app: &Pending, cluster: &Cluster, nodes: &mut Candidates) {
+        let placement = app.app.spec.placement.as_ref();
+        if let Some(selector) =
+            placement.map(|placement| &placement.node_selector).filter(|selector| !selector.is_empty())
         {
-            return Err(Rejection::unschedulable("node does not match spec.placement.nodeSelector"));
+            nodes.retain(|node| {
+                let labels = &cluster.at(node).labels;
+                match selector.iter().all(|(key, value)| labels.get(key) == Some(value)) {
+                    true => Ok(()),
+                    false => Err(Rejection::unschedulable("node does not match spec.placement.nodeSelector")),
+                }
+            });
         }
-        match terms(app).and_then(|terms| terms.required_during_scheduling.as_ref()) {
-            Some(selector) if !selector.matches(&node.labels) => {
-                Err(Rejection::unschedulable("node does not match the required node affinity"))
-            }
-            _ => Ok(()),
+        if let Some(selector) = terms(app).and_then(|terms| terms.required_during_scheduling.as_ref()) {
+            nodes.retain(|node| match selector.matches(&cluster.at(node).labels) {
+                true => Ok(()),
+                false => Err(Rejection::unschedulable("node does not match the required node affinity")),
+            });
         }
     }
 }
@@ -57,22 +62,18 @@ impl PreScore for NodeAffinity {
         &self,
         state: &mut CycleState,
         app: &Pending,
-        feasible: &[&NodeInfo],
-        _: &Cluster,
+        cluster: &Cluster,
+        nodes: &[usize],
     ) -> Verdict {
         let Some(terms) = terms(app).filter(|terms| !terms.preferred_during_scheduling.is_empty()) else {
             return Ok(());
         };
-        let mut scores: BTreeMap<String, i64> = feasible
-            .iter()
-            .map(|node| {
-                let matching = terms
-                    .preferred_during_scheduling
-                    .iter()
-                    .filter(|term| term.preference.matches(&node.labels));
-                (node.name.clone(), matching.map(|term| i64::from(term.weight)).sum())
-            })
-            .collect();
+        let points = |node: &usize| {
+            let labels = &cluster.at(*node).labels;
+            let wishes = terms.preferred_during_scheduling.iter();
+            wishes.filter(|wish| wish.preference.matches(labels)).map(|wish| Score::from(wish.weight)).sum()
+        };
+        let mut scores: Vec<Score> = nodes.iter().map(points).collect();
         normalize(&mut scores);
         state.put(SCORES, scores);
         Ok(())
@@ -80,8 +81,17 @@ impl PreScore for NodeAffinity {
 }
 
 impl ScorePlugin for NodeAffinity {
-    fn score(&self, state: &CycleState, _: &Pending, node: &NodeInfo) -> Result<Score, Rejection> {
-        let scores = state.get::<BTreeMap<String, i64>>(SCORES);
-        Ok(scores.and_then(|scores| scores.get(&node.name)).copied().unwrap_or(0))
+    fn score(
+        &self,
+        state: &CycleState,
+        _: &Pending,
+        _: &Cluster,
+        _: &[usize],
+        scores: &mut [Score],
+    ) -> Verdict {
+        if let Some(found) = state.get::<Vec<Score>>(SCORES) {
+            scores.copy_from_slice(found);
+        }
+        Ok(())
     }
 }

@@ -1,8 +1,8 @@
 use clap::ValueEnum;
 
-use crate::scheduler::cluster::{Amounts, Cluster, NodeInfo, Pending, Placed};
+use crate::scheduler::cluster::{Amounts, Cluster, Pending, Placed};
 use crate::scheduler::framework::{
-    CycleState, Filter, MAX_SCORE, Plugin, Rejection, Reserve, Score, ScorePlugin, Verdict,
+    Candidates, CycleState, Filter, MAX_SCORE, Plugin, Rejection, Reserve, Score, ScorePlugin, Verdict,
 };
 
 /// Which node is better among those that fit.
@@ -45,15 +45,18 @@ impl Plugin for NodeResourcesFit {
 }
 
 impl Filter for NodeResourcesFit {
-    fn filter(&self, _: &CycleState, app: &Pending, node: &NodeInfo, _: &Cluster) -> Verdict {
-        let used = node.used.saturating_add(app.requests);
-        let short = match (over(used.cpu, node.capacity.cpu), over(used.memory, node.capacity.memory)) {
-            (false, false) => return Ok(()),
-            (true, false) => "insufficient cpu",
-            (false, true) => "insufficient memory",
-            (true, true) => "insufficient cpu and memory",
-        };
-        Err(Rejection::unschedulable(short))
+    fn filter(&self, _: &CycleState, app: &Pending, cluster: &Cluster, nodes: &mut Candidates) {
+        nodes.retain(|node| {
+            let node = cluster.at(node);
+            let used = node.used.saturating_add(app.requests);
+            let short = match (over(used.cpu, node.capacity.cpu), over(used.memory, node.capacity.memory)) {
+                (false, false) => return Ok(()),
+                (true, false) => "insufficient cpu",
+                (false, true) => "insufficient memory",
+                (true, true) => "insufficient cpu and memory",
+            };
+            Err(Rejection::unschedulable(short))
+        });
     }
 }
 
@@ -63,13 +66,24 @@ fn over(used: i64, capacity: i64) -> bool {
 }
 
 impl ScorePlugin for NodeResourcesFit {
-    fn score(&self, _: &CycleState, app: &Pending, node: &NodeInfo) -> Result<Score, Rejection> {
-        let utilization = utilization(node.used.saturating_add(app.requests), node.capacity);
-        let score = match self.strategy {
-            Strategy::Spread => (1.0 - utilization) * MAX_SCORE as f64,
-            Strategy::Binpack => utilization * MAX_SCORE as f64,
-        };
-        Ok((score as Score).clamp(0, MAX_SCORE))
+    fn score(
+        &self,
+        _: &CycleState,
+        app: &Pending,
+        cluster: &Cluster,
+        nodes: &[usize],
+        scores: &mut [Score],
+    ) -> Verdict {
+        for (node, score) in nodes.iter().zip(scores) {
+            let node = cluster.at(*node);
+            let utilization = utilization(node.used.saturating_add(app.requests), node.capacity);
+            let share = match self.strategy {
+                Strategy::Spread => (1.0 - utilization) * MAX_SCORE as f64,
+                Strategy::Binpack => utilization * MAX_SCORE as f64,
+            };
+            *score = (share as Score).clamp(0, MAX_SCORE);
+        }
+        Ok(())
     }
 }
 

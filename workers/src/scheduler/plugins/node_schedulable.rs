@@ -1,5 +1,5 @@
 use crate::scheduler::cluster::{Cluster, Liveness, NodeInfo, Pending};
-use crate::scheduler::framework::{CycleState, Filter, Plugin, Rejection, Verdict};
+use crate::scheduler::framework::{Candidates, CycleState, Filter, Plugin, Rejection};
 
 /// Keeps work off nodes that are cordoned, not admitted, not ready, of unknown size, or not heard of since the control
 /// plane was last away. The first reason that applies is the one reported.
@@ -16,22 +16,26 @@ impl Plugin for NodeSchedulable {
 }
 
 impl Filter for NodeSchedulable {
-    fn filter(&self, _: &CycleState, _: &Pending, node: &NodeInfo, _: &Cluster) -> Verdict {
-        if node.unschedulable {
-            return Err(Rejection::unschedulable("node is cordoned"));
-        }
-        if !node.admitted {
-            return Err(Rejection::unschedulable("node is not admitted"));
-        }
-        if node.liveness == Liveness::NotReady {
-            return Err(Rejection::unschedulable("node is not ready"));
-        }
-        if node.capacity.cpu == 0 || node.capacity.memory == 0 {
-            return Err(Rejection::unschedulable("node reports no capacity"));
-        }
-        if node.liveness == Liveness::Unheard {
-            return Err(Rejection::unschedulable("node has not reported since the control plane is back"));
-        }
-        Ok(())
+    fn filter(&self, _: &CycleState, _: &Pending, cluster: &Cluster, nodes: &mut Candidates) {
+        nodes.retain(|node| match obstacle(cluster.at(node)) {
+            None => Ok(()),
+            Some(obstacle) => Err(Rejection::unschedulable(obstacle)),
+        });
+    }
+}
+
+fn obstacle(node: &NodeInfo) -> Option<&'static str> {
+    if node.unschedulable {
+        Some("node is cordoned")
+    } else if !node.admitted {
+        Some("node is not admitted")
+    } else if node.liveness == Liveness::NotReady {
+        Some("node is not ready")
+    } else if node.capacity.cpu == 0 || node.capacity.memory == 0 {
+        Some("node reports no capacity")
+    } else if node.liveness == Liveness::Unheard {
+        Some("node has not reported since the control plane is back")
+    } else {
+        None
     }
 }

@@ -1,5 +1,5 @@
-use crate::scheduler::cluster::{Cluster, NodeInfo, Pending};
-use crate::scheduler::framework::{CycleState, Filter, Plugin, Rejection, Verdict};
+use crate::scheduler::cluster::{Cluster, Pending};
+use crate::scheduler::framework::{Candidates, CycleState, Filter, Plugin, Rejection};
 
 /// Lets an Application with a network of its own only on nodes that can wire one.
 pub struct RoutedNetwork;
@@ -15,11 +15,15 @@ impl Plugin for RoutedNetwork {
 }
 
 impl Filter for RoutedNetwork {
-    fn filter(&self, _: &CycleState, app: &Pending, node: &NodeInfo, _: &Cluster) -> Verdict {
-        if app.app.spec.host_network != Some(false) || node.routed_network {
-            Ok(())
-        } else {
-            Err(Rejection::unschedulable("node has no network helper for workloads off the host network"))
+    fn filter(&self, _: &CycleState, app: &Pending, cluster: &Cluster, nodes: &mut Candidates) {
+        if app.app.spec.host_network != Some(false) {
+            return;
         }
+        nodes.retain(|node| match cluster.at(node).routed_network {
+            true => Ok(()),
+            false => Err(Rejection::unschedulable(
+                "node has no network helper for workloads off the host network",
+            )),
+        });
     }
 }

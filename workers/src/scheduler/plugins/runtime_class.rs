@@ -1,5 +1,5 @@
-use crate::scheduler::cluster::{Cluster, NodeInfo, Pending};
-use crate::scheduler::framework::{CycleState, Filter, Plugin, Rejection, Verdict};
+use crate::scheduler::cluster::{Cluster, Pending};
+use crate::scheduler::framework::{Candidates, CycleState, Filter, Plugin, Rejection};
 
 /// Lets an Application that names a runtime class only on nodes that offer it.
 pub struct RuntimeClass;
@@ -15,12 +15,16 @@ impl Plugin for RuntimeClass {
 }
 
 impl Filter for RuntimeClass {
-    fn filter(&self, _: &CycleState, app: &Pending, node: &NodeInfo, _: &Cluster) -> Verdict {
+    fn filter(&self, _: &CycleState, app: &Pending, cluster: &Cluster, nodes: &mut Candidates) {
         let class = &app.app.spec.runtime_class_name;
-        if class.is_empty() || node.runtimes.contains(class) {
-            Ok(())
-        } else {
-            Err(Rejection::unschedulable(format!("node does not offer runtime class {class:?}")))
+        if class.is_empty() {
+            return;
         }
+        nodes.retain(|node| match cluster.at(node).runtimes.contains(class) {
+            true => Ok(()),
+            false => {
+                Err(Rejection::unschedulable(format!("node does not offer runtime class {class:?}")))
+            }
+        });
     }
 }

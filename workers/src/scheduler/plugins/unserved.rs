@@ -18,7 +18,7 @@ impl Plugin for Unserved {
 }
 
 impl PreFilter for Unserved {
-    fn pre_filter(&self, _: &mut CycleState, app: &Pending, _: &Cluster) -> Verdict {
+    fn pre_filter(&self, _: &mut CycleState, app: &Pending, _: &mut Cluster) -> Verdict {
         if app.app.spec.volumes.iter().any(|mount| mount.volume.type_ == VolumeType::Pv) {
             return Err(Rejection::unschedulable("this control plane does not serve persistent volumes yet"));
         }

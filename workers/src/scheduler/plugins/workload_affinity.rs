@@ -1,13 +1,13 @@
-use std::collections::BTreeMap;
-
-use horchestra_core::kinds::application::{Affinity, Application, WorkloadAffinityTerm};
+use horchestra_core::kinds::application::{Application, WorkloadAffinityTerm};
 
 use super::normalize;
-use crate::scheduler::cluster::{Cluster, NodeInfo, Pending};
+use crate::scheduler::cluster::{Cluster, Pending};
 use crate::scheduler::framework::{
-    CycleState, Filter, Plugin, PreScore, Rejection, Score, ScorePlugin, Verdict,
+    Candidates, CycleState, Filter, Plugin, PreFilter, PreScore, Rejection, Score, ScorePlugin, Verdict,
 };
+use crate::scheduler::neighbours::{Peers, TermId, required, selects};
 
+const TERMS: &str = "WorkloadAffinity.terms";
 const SCORES: &str = "WorkloadAffinity";
 
 /// Judges nodes by the Applications of the same namespace in their topology domain. Required terms of both
@@ -23,6 +23,10 @@ impl Plugin for WorkloadAffinity {
         "WorkloadAffinity"
     }
 
+    fn pre_filter(&self) -> Option<&dyn PreFilter> {
+        Some(self)
+    }
+
     fn filter(&self) -> Option<&dyn Filter> {
         Some(self)
     }
@@ -36,102 +40,86 @@ impl Plugin for WorkloadAffinity {
     }
 }
 
-fn affinity(app: &Application) -> Option<&Affinity> {
-    app.spec.placement.as_ref()?.affinity.as_ref()
+/// The terms of one Application.
+struct Terms {
+    near: Vec<TermId>,
+    away: Vec<TermId>,
+    /// With what it is worth to have such a neighbour.
+    wishes: Vec<(Score, TermId)>,
 }
 
-fn required(app: &Application, anti: bool) -> &[WorkloadAffinityTerm] {
-    let Some(affinity) = affinity(app) else { return &[] };
-    let terms = if anti { &affinity.workload_anti_affinity } else { &affinity.workload_affinity };
-    terms.as_ref().map_or(&[], |terms| &terms.required_during_scheduling)
-}
-
-/// An empty selector matches every Application.
-fn selects(term: &WorkloadAffinityTerm, labels: &BTreeMap<String, String>) -> bool {
-    term.label_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
-}
-
-fn has_peer(cluster: &Cluster, node: &str, namespace: &str, term: &WorkloadAffinityTerm) -> bool {
-    cluster.domain(node, &term.topology_key).iter().any(|node| {
-        node.placed
-            .iter()
-            .any(|placed| placed.key.namespace == namespace && selects(term, &placed.app.metadata.labels))
-    })
-}
-
-fn has_peer_anywhere(cluster: &Cluster, namespace: &str, term: &WorkloadAffinityTerm) -> bool {
-    cluster
-        .nodes()
-        .flat_map(|node| &node.placed)
-        .any(|placed| placed.key.namespace == namespace && selects(term, &placed.app.metadata.labels))
-}
-
-impl Filter for WorkloadAffinity {
-    fn filter(&self, _: &CycleState, app: &Pending, node: &NodeInfo, cluster: &Cluster) -> Verdict {
+impl PreFilter for WorkloadAffinity {
+    fn pre_filter(&self, state: &mut CycleState, app: &Pending, cluster: &mut Cluster) -> Verdict {
         let namespace = &app.key.namespace;
-        for term in required(&app.app, false) {
-            let first_of_group =
-                selects(term, &app.app.metadata.labels) && !has_peer_anywhere(cluster, namespace, term);
-            if !first_of_group && !has_peer(cluster, &node.name, namespace, term) {
-                return Err(Rejection::unschedulable("no workload that it must run beside is there"));
-            }
-        }
-        if required(&app.app, true).iter().any(|term| has_peer(cluster, &node.name, namespace, term)) {
-            return Err(Rejection::unschedulable("a workload that it must not run beside is there"));
-        }
-        if repelled(app, node, cluster) {
-            return Err(Rejection::unschedulable("a workload there must not run beside it"));
-        }
+        let mut watch = |term: &WorkloadAffinityTerm| cluster.watch(namespace, term);
+        let near = required(&app.app, false).iter();
+        // The first of a group has nobody to be near.
+        let near = near.map(|term| (selects(&term.label_selector, &app.app.metadata.labels), watch(term)));
+        let near: Vec<(bool, TermId)> = near.collect();
+        let away = required(&app.app, true).iter().map(&mut watch).collect();
+        let wishes = wishes(&app.app).map(|(worth, term)| (worth, watch(term))).collect();
+        let waits = |(own, term): &(bool, TermId)| !own || cluster.peers(*term).anywhere();
+        let near = near.into_iter().filter(waits).map(|(_, term)| term).collect();
+        state.put(TERMS, Terms { near, away, wishes });
         Ok(())
     }
 }
 
-/// Whether a placed Application's required anti-affinity covers this node and this newcomer.
-fn repelled(app: &Pending, node: &NodeInfo, cluster: &Cluster) -> bool {
-    cluster.nodes().any(|home| {
-        home.placed.iter().filter(|placed| placed.key.namespace == app.key.namespace).any(|placed| {
-            required(&placed.app, true).iter().any(|term| {
-                selects(term, &app.app.metadata.labels)
-                    && cluster.domain(&home.name, &term.topology_key).iter().any(|n| n.name == node.name)
-            })
-        })
+/// What it wishes to be near, and what away from.
+fn wishes(app: &Application) -> impl Iterator<Item = (Score, &WorkloadAffinityTerm)> {
+    let affinity = app.spec.placement.as_ref().and_then(|placement| placement.affinity.as_ref());
+    let both = affinity.into_iter().flat_map(|affinity| {
+        [(1, affinity.workload_affinity.as_ref()), (-1, affinity.workload_anti_affinity.as_ref())]
+    });
+    both.flat_map(|(sign, terms)| {
+        let wishes = terms.map_or(&[][..], |terms| &terms.preferred_during_scheduling);
+        wishes.iter().map(move |wish| (sign * Score::from(wish.weight), &wish.term))
     })
+}
+
+impl Filter for WorkloadAffinity {
+    fn filter(&self, state: &CycleState, app: &Pending, cluster: &Cluster, nodes: &mut Candidates) {
+        let none = Terms { near: Vec::new(), away: Vec::new(), wishes: Vec::new() };
+        let terms = state.get::<Terms>(TERMS).unwrap_or(&none);
+        let peers = |terms: &[TermId]| -> Vec<&Peers> { terms.iter().map(|it| cluster.peers(*it)).collect() };
+        let (near, away) = (peers(&terms.near), peers(&terms.away));
+        let repelling: Vec<&Peers> =
+            cluster.repelling(&app.key.namespace, &app.app.metadata.labels).collect();
+        if near.is_empty() && away.is_empty() && repelling.is_empty() {
+            return;
+        }
+        nodes.retain(|node| {
+            let there = |peers: &&Peers| peers.near(node);
+            if !near.iter().all(there) {
+                Err(Rejection::unschedulable("no workload that it must run beside is there"))
+            } else if away.iter().any(there) {
+                Err(Rejection::unschedulable("a workload that it must not run beside is there"))
+            } else if repelling.iter().any(there) {
+                Err(Rejection::unschedulable("a workload there must not run beside it"))
+            } else {
+                Ok(())
+            }
+        });
+    }
 }
 
 impl PreScore for WorkloadAffinity {
     fn pre_score(
         &self,
         state: &mut CycleState,
-        app: &Pending,
-        feasible: &[&NodeInfo],
+        _: &Pending,
         cluster: &Cluster,
+        nodes: &[usize],
     ) -> Verdict {
-        let Some(affinity) = affinity(&app.app) else { return Ok(()) };
-        let weighted: Vec<(i64, &WorkloadAffinityTerm)> =
-            [(1, &affinity.workload_affinity), (-1, &affinity.workload_anti_affinity)]
-                .into_iter()
-                .filter_map(|(sign, terms)| Some((sign, terms.as_ref()?)))
-                .flat_map(|(sign, terms)| {
-                    terms
-                        .preferred_during_scheduling
-                        .iter()
-                        .map(move |term| (sign * i64::from(term.weight), &term.term))
-                })
-                .collect();
-        if weighted.is_empty() {
+        let Some(terms) = state.get::<Terms>(TERMS).filter(|terms| !terms.wishes.is_empty()) else {
             return Ok(());
-        }
-        let mut scores: BTreeMap<String, i64> = feasible
-            .iter()
-            .map(|node| {
-                let points = weighted
-                    .iter()
-                    .filter(|(_, term)| has_peer(cluster, &node.name, &app.key.namespace, term))
-                    .map(|(weight, _)| weight)
-                    .sum();
-                (node.name.clone(), points)
-            })
-            .collect();
+        };
+        let wishes: Vec<(Score, &Peers)> =
+            terms.wishes.iter().map(|(worth, term)| (*worth, cluster.peers(*term))).collect();
+        let points = |node: &usize| {
+            wishes.iter().filter(|(_, peers)| peers.near(*node)).map(|(worth, _)| worth).sum::<Score>()
+        };
+        let mut scores: Vec<Score> = nodes.iter().map(points).collect();
         normalize(&mut scores);
         state.put(SCORES, scores);
         Ok(())
@@ -139,8 +127,17 @@ impl PreScore for WorkloadAffinity {
 }
 
 impl ScorePlugin for WorkloadAffinity {
-    fn score(&self, state: &CycleState, _: &Pending, node: &NodeInfo) -> Result<Score, Rejection> {
-        let scores = state.get::<BTreeMap<String, i64>>(SCORES);
-        Ok(scores.and_then(|scores| scores.get(&node.name)).copied().unwrap_or(0))
+    fn score(
+        &self,
+        state: &CycleState,
+        _: &Pending,
+        _: &Cluster,
+        _: &[usize],
+        scores: &mut [Score],
+    ) -> Verdict {
+        if let Some(found) = state.get::<Vec<Score>>(SCORES) {
+            scores.copy_from_slice(found);
+        }
+        Ok(())
     }
 }

@@ -148,7 +148,7 @@ pub struct WeightedWorkloadTerm {
 }
 
 /// Applications of the same namespace within the same domain of nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadAffinityTerm {
     /// Labels of the other Applications, all of them. Empty matches every one.
