@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build up down status test lint bench
+.PHONY: help build up down status test lint bench bench-scheduler
 
 # Options of `make up`, as variables: make up NODES=5 API_REPLICAS=2 DETACH=1
 OPTIONS := NODES API_REPLICAS WORKER_REPLICAS NODEGATE_REPLICAS API_PORT NODEGATE_PORT RESTART HEARTBEAT \
@@ -17,7 +17,7 @@ BINARIES := --bin horchestra-api --bin horchestra-workers --bin horchestra-nodeg
 	--bin horchestra-agent --bin horchestra-local
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 build: ## Build every binary (development profile)
 	$(CARGO) build --locked $(BINARIES)
@@ -61,3 +61,6 @@ lint: ## Formatting, clippy, documentation, licences and advisories
 bench: ## Measure beside physical limits; the report goes to target/bench (BENCH='--quick --only writes': parts)
 	$(CARGO) build --locked --release $(BINARIES)
 	$(TARGET)/release/horchestra-local bench $(BENCH)
+
+bench-scheduler: ## Measure decisions and bindings of the scheduler, beside the floors that Kubernetes publishes
+	$(CARGO) bench --locked -p horchestra-workers --bench scheduler

@@ -127,7 +127,7 @@ fn open_store(args: &Args, metrics: &Metrics) -> anyhow::Result<(Store, Arc<Post
     };
     let backend =
         PostgresBackend::open(&args.database.database_url, options).context("opening the database")?;
-    let kinds = vec![Kind::Namespace, Kind::Node, Kind::Application, Kind::Event];
+    let kinds = vec![Kind::Namespace, Kind::Node, Kind::Application, Kind::PersistentVolume, Kind::Event];
     let store = Store::open(backend.clone(), StoreOptions { kinds, ..StoreOptions::default() });
     Ok((store, backend))
 }

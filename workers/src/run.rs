@@ -52,7 +52,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         },
     )
     .context("opening the database")?;
-    let kinds = vec![Kind::Namespace, Kind::Node, Kind::Application, Kind::Event];
+    let kinds = vec![Kind::Namespace, Kind::Node, Kind::Application, Kind::PersistentVolume, Kind::Event];
     let store = Store::open(backend, StoreOptions { kinds, ..StoreOptions::default() });
     watch_store(&checks, &store);
     let wanted = Wanted {

@@ -237,6 +237,17 @@ impl Service {
         self.bind_applications(context, bindings).await
     }
 
+    /// Makes the volumes that a placed Application mounts and that are missing, and fixes those that lie nowhere to
+    /// its node; answers how many. [`Service::bind`] does that for those that it places.
+    pub async fn provide_volumes(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        revision: Revision,
+    ) -> Result<usize, DoorError> {
+        self.provide_volumes_of(context, key, revision).await
+    }
+
     /// Says why an Application is not placed (phase `Pending`, condition `Scheduled=False`).
     pub async fn set_unschedulable(
         &self,

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use horchestra_core::kind::Kind;
 use horchestra_store::{ReadError, WatchEnd};
 use tokio::time::{Instant, sleep_until};
@@ -69,6 +70,7 @@ async fn try_follow(gate: &Gate) -> Result<std::convert::Infallible, Broken> {
     let snapshot = gate.store.fresh().await?;
     let mut applications = gate.store.watch(Kind::Application, snapshot.revision())?;
     let mut nodes = gate.store.watch(Kind::Node, snapshot.revision())?;
+    let mut volumes = gate.store.watch(Kind::PersistentVolume, snapshot.revision())?;
     gate.index.load(&snapshot);
     tracing::info!(revision = snapshot.revision(), "desired state loaded");
     drop(snapshot);
@@ -81,7 +83,16 @@ async fn try_follow(gate: &Gate) -> Result<std::convert::Infallible, Broken> {
             // The watchers first: only one that was polled knows how far it is.
             biased;
             changes = nodes.next() => changes?,
-            changes = applications.next() => changes?,
+            changes = volumes.next() => changes?,
+            changes = applications.next() => {
+                let mut changes = changes?;
+                // An Application that was placed together with its volumes comes after them: one that its node
+                // heard of first could not start there. They are in the ring by now, if they were not before.
+                if let Some(earlier) = volumes.next().now_or_never() {
+                    changes.splice(0..0, earlier?);
+                }
+                changes
+            }
             () = asked(gate, looked_at) => {
                 looked_at = Some(Instant::now());
                 Vec::new()
@@ -94,7 +105,8 @@ async fn try_follow(gate: &Gate) -> Result<std::convert::Infallible, Broken> {
                 }
             }
         }
-        gate.index.note_reached(applications.progress().min(nodes.progress()));
+        let reached = applications.progress().min(nodes.progress()).min(volumes.progress());
+        gate.index.note_reached(reached);
     }
 }
 

@@ -119,15 +119,7 @@ fn wire_bytes(entry: &Entry, signature: &Signature) -> Bytes {
 }
 
 fn encode(mut object: Object, signature: &Signature) -> Bytes {
-    let metadata = object.metadata_mut();
-    metadata.remove("managedFields");
-    let mut emptied = false;
-    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-        emptied = annotations.remove(LAST_APPLIED).is_some() && annotations.is_empty();
-    }
-    if emptied {
-        metadata.remove("annotations");
-    }
+    without_bookkeeping(&mut object);
     let observed = object.at(&["status", "observedGeneration"]).and_then(Value::as_i64).unwrap_or(0);
     if observed != signature.generation
         && let Some(status) = member(&mut object.0, "status")
@@ -151,6 +143,19 @@ fn encode(mut object: Object, signature: &Signature) -> Bytes {
     Bytes::from(Value::Object(object.0).to_string())
 }
 
+/// Takes out what only clients need.
+pub(super) fn without_bookkeeping(object: &mut Object) {
+    let metadata = object.metadata_mut();
+    metadata.remove("managedFields");
+    let mut emptied = false;
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        emptied = annotations.remove(LAST_APPLIED).is_some() && annotations.is_empty();
+    }
+    if emptied {
+        metadata.remove("annotations");
+    }
+}
+
 fn member<'a>(object: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map<String, Value>> {
     object.get_mut(name).and_then(Value::as_object_mut)
 }
@@ -172,7 +177,7 @@ fn check_literals(object: &Object) -> Result<(), Undecodable> {
     Ok(())
 }
 
-fn check_members(
+pub(super) fn check_members(
     members: &Map<String, Value>,
     empty_is_bad: bool,
     path: impl Fn() -> String,

@@ -20,6 +20,7 @@ use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use super::form::{Form, Judged, judge};
+use super::volumes::{List, Volumes};
 
 /// How much a node hurries to hear of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +50,7 @@ pub enum View {
     /// An Application that may be running there cannot be sent.
     Blocked { application: Key, why: String },
     /// In list order.
-    Complete { applications: Vec<Arc<Form>> },
+    Complete { applications: Vec<Arc<Form>>, volumes: List },
 }
 
 #[derive(Debug)]
@@ -84,6 +85,7 @@ struct State {
     nodes: HashMap<String, NodeFacts>,
     applications: HashMap<Key, Placed>,
     by_node: HashMap<String, BTreeSet<Key>>,
+    volumes: Volumes,
 }
 
 /// The index.
@@ -108,6 +110,9 @@ impl Index {
         for entry in snapshot.list(Kind::Application, None) {
             let last_good = state.applications.get(&entry.key).and_then(|placed| placed.last_good.clone());
             fresh.put(entry, last_good);
+        }
+        for entry in snapshot.list(Kind::PersistentVolume, None) {
+            fresh.volumes.put(&entry.key, Some(entry));
         }
         *state = fresh;
         drop(state);
@@ -155,6 +160,7 @@ impl Index {
         match change.object_kind() {
             Kind::Node => self.apply_node(change),
             Kind::Application => self.apply_application(change),
+            Kind::PersistentVolume => self.apply_volume(change),
             _ => Vec::new(),
         }
     }
@@ -181,6 +187,12 @@ impl Index {
         rings(before.as_ref(), state.applications.get(key))
     }
 
+    fn apply_volume(&self, change: &Change) -> Vec<Ring> {
+        let entry = (change.kind != ChangeKind::Deleted).then_some(&*change.entry);
+        let nodes = self.state.write().volumes.put(change.key(), entry);
+        nodes.into_iter().map(|node| Ring { node, hurry: Hurry::Urgent }).collect()
+    }
+
     /// The Applications of `node` that agents would not decode, each with why.
     pub fn faults(&self, node: &str) -> Vec<(Key, String)> {
         let state = self.state.read();
@@ -190,7 +202,7 @@ impl Index {
 
     /// What `node` is to be sent now.
     pub fn view(&self, node: &str) -> View {
-        let state = self.state.read();
+        let mut state = self.state.write();
         if !state.loaded {
             return View::Unknown;
         }
@@ -208,7 +220,7 @@ impl Index {
                 Some(Shape::Finished | Shape::LeftOut) | None => {}
             }
         }
-        View::Complete { applications }
+        View::Complete { applications, volumes: state.volumes.list(node) }
     }
 }
 
@@ -392,7 +404,7 @@ mod tests {
 
         /// Images that the node is sent; `None` when nothing is.
         fn images(&self) -> Option<Vec<String>> {
-            let View::Complete { applications } = self.index.view("n1") else { return None };
+            let View::Complete { applications, .. } = self.index.view("n1") else { return None };
             let image = |form: &Arc<Form>| {
                 let sent: Value = serde_json::from_slice(&form.bytes()).unwrap();
                 sent["spec"]["image"].as_str().unwrap().to_owned()
@@ -495,7 +507,7 @@ mod tests {
         // It can still be ended, and another bearer of the name owes it nothing.
         let deleted = json!("2030-01-01T00:00:00Z");
         log.put(&app(7, 2, json!(7)).with("/metadata/deletionTimestamp", deleted));
-        let View::Complete { applications } = log.index.view("n1") else { panic!("complete") };
+        let View::Complete { applications, .. } = log.index.view("n1") else { panic!("complete") };
         assert!(applications[0].signature.deleting);
         log.put(&app(8, 1, json!(7)));
         assert_eq!(log.images(), Some(vec![]), "it never ran, so it is left out");

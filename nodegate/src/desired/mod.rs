@@ -5,3 +5,4 @@ pub mod feed;
 pub mod form;
 pub mod index;
 pub mod push;
+pub mod volumes;

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::form::{Form, Signature};
 use super::index::View;
+use super::volumes::Own;
 use crate::events;
 use crate::gate::Gate;
 use crate::session::Session;
@@ -51,7 +52,7 @@ impl Withheld {
 /// What was offered last, and when.
 #[derive(Default)]
 struct Last {
-    signature: Option<Vec<Signature>>,
+    signature: Option<Signatures>,
     at: Option<Instant>,
     withheld: Option<Withheld>,
     /// What agents would not decode, as people were told.
@@ -154,9 +155,16 @@ fn offer(gate: &Gate, session: &Arc<Session>, last: &mut Last, forced: bool) -> 
     }
 }
 
+/// What makes two pushes differ for the node.
+#[derive(PartialEq)]
+struct Signatures {
+    applications: Vec<Signature>,
+    volumes: Vec<Own>,
+}
+
 struct Built {
     message: ControllerMessage,
-    signature: Vec<Signature>,
+    signature: Signatures,
     forms: Vec<Arc<Form>>,
 }
 
@@ -164,17 +172,18 @@ fn build(gate: &Gate, node: &str) -> Result<Built, Withheld> {
     if gate.store.health().disconnected_for > gate.settings.push_staleness {
         return Err(Withheld::Stale);
     }
-    let forms = match gate.index.view(node) {
+    let (forms, volumes) = match gate.index.view(node) {
         View::Unknown => return Err(Withheld::Stale),
         View::Absent => return Err(Withheld::Absent),
         View::Held => return Err(Withheld::Held),
         View::Blocked { application, why } => {
             return Err(Withheld::Blocked(format!("{application}: {why}")));
         }
-        View::Complete { applications } => applications,
+        View::Complete { applications, volumes } => (applications, volumes),
     };
     let desired = DesiredState {
         applications: forms.iter().map(|form| form.bytes()).collect(),
+        persistent_volumes: volumes.bytes,
         ..DesiredState::default()
     };
     let message: ControllerMessage = Body::Desired(desired).into();
@@ -182,7 +191,8 @@ fn build(gate: &Gate, node: &str) -> Result<Built, Withheld> {
     if size > gate.settings.push_limit {
         return Err(Withheld::TooLarge(size));
     }
-    let signature = forms.iter().map(|form| form.signature.clone()).collect();
+    let applications = forms.iter().map(|form| form.signature.clone()).collect();
+    let signature = Signatures { applications, volumes: volumes.own };
     Ok(Built { message, signature, forms })
 }
 

@@ -1,7 +1,7 @@
 //! What the scheduler knows while it decides: nodes with what already runs on them, and Applications that
 //! wait for a place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use horchestra_core::kind::Key;
@@ -81,12 +81,21 @@ pub struct Pending {
     pub app: Arc<Application>,
 }
 
+/// A PersistentVolume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// The node that it lies on.
+    pub node: Option<String>,
+    pub deleting: bool,
+}
+
 /// Every node, in byte order of the names, and who is whose neighbour. Nodes go by their place in that order: what
 /// is done for every node and every Application does not look names up.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     nodes: Vec<NodeInfo>,
     neighbours: Neighbours,
+    volumes: HashMap<Key, VolumeInfo>,
 }
 
 impl Cluster {
@@ -94,7 +103,7 @@ impl Cluster {
     pub fn new(nodes: impl IntoIterator<Item = NodeInfo>) -> Cluster {
         let nodes: BTreeMap<String, NodeInfo> =
             nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
-        let mut cluster = Cluster { nodes: nodes.into_values().collect(), neighbours: Neighbours::default() };
+        let mut cluster = Cluster { nodes: nodes.into_values().collect(), ..Cluster::default() };
         for at in 0..cluster.nodes.len() {
             for placed in std::mem::take(&mut cluster.nodes[at].placed) {
                 cluster.neighbours.place(&cluster.nodes, at, &placed);
@@ -147,6 +156,18 @@ impl Cluster {
             let placed = self.nodes[at].placed.remove(found);
             self.nodes[at].used = self.nodes[at].used.saturating_sub(placed.requests);
             self.neighbours.displace(at, &placed);
+        }
+    }
+
+    pub fn volume(&self, key: &Key) -> Option<&VolumeInfo> {
+        self.volumes.get(key)
+    }
+
+    /// What is known of a volume from now on (`None`: there is none); answers what was known before.
+    pub fn put_volume(&mut self, key: Key, volume: Option<VolumeInfo>) -> Option<VolumeInfo> {
+        match volume {
+            Some(volume) => self.volumes.insert(key, volume),
+            None => self.volumes.remove(&key),
         }
     }
 

@@ -148,13 +148,8 @@ pub trait PostFilter: Send + Sync {
 
 pub trait PreScore: Send + Sync {
     /// Called with the nodes that will be scored.
-    fn pre_score(
-        &self,
-        state: &mut CycleState,
-        app: &Pending,
-        cluster: &Cluster,
-        nodes: &[usize],
-    ) -> Verdict;
+    fn pre_score(&self, state: &mut CycleState, app: &Pending, cluster: &Cluster, nodes: &[usize])
+    -> Verdict;
 }
 
 pub trait ScorePlugin: Send + Sync {

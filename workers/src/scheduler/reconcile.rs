@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
-use horchestra_core::kind::Kind;
+use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::application::Application;
 use horchestra_core::kinds::meta::ConditionStatus;
 use horchestra_core::kinds::node::Node;
+use horchestra_core::kinds::persistent_volume::PersistentVolume;
 use horchestra_core::reasons;
 use horchestra_service::{Binding, DoorError, Recorder, RequestContext, Service, Subject};
-use horchestra_store::{Change, ChangeKind, Entry, Snapshot};
+use horchestra_store::{Change, ChangeKind, Entry, Revision, Snapshot};
 
-use super::cluster::{Amounts, Cluster, Liveness, NodeInfo, Pending, Placed};
+use super::cluster::{Amounts, Cluster, Liveness, NodeInfo, Pending, Placed, VolumeInfo};
 use super::cycle::{self, Outcome};
 use super::profile::Profile;
 use super::report;
@@ -50,7 +51,7 @@ impl Scheduler {
         let store = self.service.store().clone();
         let heard = self.heartbeats.refresh(&store).await.map_err(PassError::Read)?;
         let snapshot = store.snapshot();
-        let (mut cluster, pending) = view(&snapshot, &heard);
+        let View { mut cluster, pending, unprovided } = view(&snapshot, &heard);
         let unheard = cluster.nodes().any(|node| node.liveness == Liveness::Unheard);
         let waiting = !pending.is_empty();
         // Planning a large backlog takes a while and never yields: off the threads that renew leases.
@@ -71,6 +72,7 @@ impl Scheduler {
             }
         }
         let mut report = PassReport::default();
+        self.provide(term, unprovided, &mut report).await?;
         for chunk in bindings.chunks(BIND_BATCH) {
             self.bind(term, &cluster, chunk, &mut report, &mut messages).await?;
         }
@@ -83,6 +85,30 @@ impl Scheduler {
             (waiting && unheard).then_some(Duration::from_secs(1))
         };
         Ok(report)
+    }
+
+    /// Volumes of those that their authors placed.
+    async fn provide(
+        &self,
+        term: &Term,
+        unprovided: Vec<(Key, Revision)>,
+        report: &mut PassReport,
+    ) -> Result<(), PassError> {
+        let context = RequestContext::new(term.caller());
+        for (key, revision) in unprovided {
+            match self.service.provide_volumes(&context, &key, revision).await {
+                Ok(provided) => {
+                    report.writes += provided;
+                    tracing::info!(application = %key, provided, "volumes of a placed application provided");
+                }
+                Err(DoorError::Fenced) => return Err(PassError::Deposed),
+                Err(error) => {
+                    report.refused += 1;
+                    tracing::debug!(application = %key, %error, "volumes could not be provided");
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn bind(
@@ -167,20 +193,38 @@ fn says(app: &Application, message: &str) -> bool {
     app.status.phase == "Pending" && app.status.message == message
 }
 
-/// What is stored, as the core wants it. An object that cannot be read holds nobody else up.
-fn view(snapshot: &Snapshot, heard: &Heard) -> (Cluster, Vec<Pending>) {
+/// What is stored, as the core wants it.
+struct View {
+    cluster: Cluster,
+    pending: Vec<Pending>,
+    /// Placed Applications some of whose volumes are missing or lie nowhere.
+    unprovided: Vec<(Key, Revision)>,
+}
+
+/// An object that cannot be read holds nobody else up.
+fn view(snapshot: &Snapshot, heard: &Heard) -> View {
     let nodes = snapshot.list(Kind::Node, None).filter_map(|entry| {
         let node = readable::<Node>(entry)?;
         Some(node_info(entry, &node, heard))
     });
     let mut cluster = Cluster::new(nodes);
-    let mut pending = Vec::new();
+    for entry in snapshot.list(Kind::PersistentVolume, None) {
+        let Some(volume) = readable::<PersistentVolume>(entry) else { continue };
+        let node = Some(volume.spec.node.clone()).filter(|node| !node.is_empty());
+        cluster.put_volume(entry.key.clone(), Some(VolumeInfo { node, deleting: entry.deleting }));
+    }
+    let (mut pending, mut unprovided) = (Vec::new(), Vec::new());
     for entry in snapshot.list(Kind::Application, None) {
         let requests = Amounts { cpu: entry.columns.cpu, memory: entry.columns.memory };
         let Some(app) = readable::<Application>(entry) else { continue };
         match &entry.columns.node {
             Some(_) if app.is_finished() => {}
-            Some(node) => cluster.place(node, Placed { key: entry.key.clone(), requests, app }),
+            Some(node) => {
+                if !entry.deleting && !app.spec.frozen && lacks_volumes(&cluster, &app, node) {
+                    unprovided.push((entry.key.clone(), entry.revision));
+                }
+                cluster.place(node, Placed { key: entry.key.clone(), requests, app });
+            }
             None if entry.deleting || app.spec.frozen => {}
             None => pending.push(Pending {
                 key: entry.key.clone(),
@@ -193,7 +237,23 @@ fn view(snapshot: &Snapshot, heard: &Heard) -> (Cluster, Vec<Pending>) {
             }),
         }
     }
-    (cluster, pending)
+    View { cluster, pending, unprovided }
+}
+
+/// Whether volumes are to be made for an Application that is placed, or fixed to its node. Of one that has a volume
+/// elsewhere none are: it cannot run there.
+fn lacks_volumes(cluster: &Cluster, app: &Application, node: &str) -> bool {
+    let key = |name| Key::namespaced(Kind::PersistentVolume, app.metadata.namespace.clone(), name);
+    let mut open = false;
+    for name in app.volume_names() {
+        match cluster.volume(&key(name)) {
+            Some(VolumeInfo { deleting: true, .. }) => return false,
+            Some(VolumeInfo { node: Some(home), .. }) if home != node => return false,
+            Some(VolumeInfo { node: Some(_), .. }) => {}
+            Some(VolumeInfo { node: None, .. }) | None => open = true,
+        }
+    }
+    open
 }
 
 fn readable<T: serde::de::DeserializeOwned + Send + Sync + 'static>(entry: &Entry) -> Option<Arc<T>> {
@@ -232,13 +292,13 @@ impl Reconciler for Scheduler {
     }
 
     fn kinds(&self) -> &'static [Kind] {
-        &[Kind::Application, Kind::Node]
+        &[Kind::Application, Kind::Node, Kind::PersistentVolume]
     }
 
     fn wakes(&self, change: &Change) -> bool {
         match change.object_kind() {
             Kind::Application => application_wakes(change),
-            Kind::Node => true,
+            Kind::Node | Kind::PersistentVolume => true,
             _ => false,
         }
     }

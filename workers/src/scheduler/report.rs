@@ -5,7 +5,10 @@ pub const NO_NODE: &str = "no node is registered";
 
 /// The message when every node was rejected: each reason with the number of nodes that have it, the most frequent
 /// first and equal counts in byte order, so that the same cluster gives the same text.
-pub fn no_feasible_node<'a>(considered: usize, reasons: impl IntoIterator<Item = (&'a str, usize)>) -> String {
+pub fn no_feasible_node<'a>(
+    considered: usize,
+    reasons: impl IntoIterator<Item = (&'a str, usize)>,
+) -> String {
     if considered == 0 {
         return NO_NODE.to_owned();
     }

@@ -2,12 +2,13 @@
 //! each time, nothing shared with the product but the types that it is fed with. On any fleet both decide the same
 //! and say the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::application::{
-    Application, NodeSelector, NodeSelectorOperator, WorkloadAffinity, WorkloadAffinityTerm,
+    Application, NodeSelector, NodeSelectorOperator, VolumeType, WorkloadAffinity, WorkloadAffinityTerm,
 };
-use horchestra_workers::scheduler::cluster::{Cluster, Liveness, NodeInfo, Pending, Placed};
+use horchestra_workers::scheduler::cluster::{Cluster, Liveness, NodeInfo, Pending, Placed, VolumeInfo};
 use horchestra_workers::scheduler::cycle::Outcome;
 use horchestra_workers::scheduler::plugins::Strategy as Fit;
 use proptest::prelude::*;
@@ -21,6 +22,8 @@ type Labels = BTreeMap<String, String>;
 /// A naive scheduler: the fleet by name, and how nodes are preferred.
 struct Naive {
     nodes: BTreeMap<String, NodeInfo>,
+    /// Volumes, by namespace and name.
+    volumes: BTreeMap<(String, String), VolumeInfo>,
     fit: Fit,
 }
 
@@ -34,6 +37,9 @@ impl Naive {
         for app in waiting {
             let outcome = self.decide(&app);
             if let Outcome::Bind(node) = &outcome {
+                for volume in mounted(&app) {
+                    self.volumes.entry(volume).or_default().node = Some(node.clone());
+                }
                 let node = self.nodes.get_mut(node).unwrap();
                 node.used.cpu += app.requests.cpu;
                 node.used.memory += app.requests.memory;
@@ -49,13 +55,33 @@ impl Naive {
     }
 
     fn decide(&self, app: &Pending) -> Outcome {
+        let (mut home, mut open) = (None, false);
+        for volume in mounted(app) {
+            match self.volumes.get(&volume).cloned().unwrap_or_default() {
+                VolumeInfo { deleting: true, .. } => {
+                    let name = volume.1;
+                    return Outcome::Wait(format!("not schedulable: volume {name:?} is being deleted"));
+                }
+                VolumeInfo { node: None, .. } => open = true,
+                VolumeInfo { node, .. } if home.is_none() || home == node => home = node,
+                _ => {
+                    return Outcome::Wait("not schedulable: its volumes lie on different nodes".to_owned());
+                }
+            }
+        }
         if self.nodes.is_empty() {
             return Outcome::Wait("no node is registered".to_owned());
         }
         let mut feasible: Vec<&NodeInfo> = Vec::new();
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         for node in self.nodes.values() {
-            match self.reason_against(app, node) {
+            let away = home.as_ref().is_some_and(|home| *home != node.name);
+            let against = self.reason_against(app, node);
+            let against = against.or_else(|| away.then(|| "its volumes lie on another node".to_owned()));
+            let odd = open && node.name.contains("1e99");
+            let against = against
+                .or_else(|| odd.then(|| "no agent can read a volume on a node of this name".to_owned()));
+            match against {
                 None => feasible.push(node),
                 Some(reason) => *reasons.entry(reason).or_default() += 1,
             }
@@ -185,6 +211,14 @@ impl Naive {
     }
 }
 
+fn mounted(app: &Pending) -> Vec<(String, String)> {
+    let volumes = app.app.spec.volumes.iter().map(|mount| &mount.volume);
+    let names = volumes.filter(|volume| volume.type_ == VolumeType::Pv).map(|volume| volume.name.clone());
+    // In byte order: the first that is wrong is the one that is named.
+    let names: BTreeSet<String> = names.collect();
+    names.into_iter().map(|name| (app.key.namespace.clone(), name)).collect()
+}
+
 fn anti_affinity(app: &Application) -> Option<&WorkloadAffinity> {
     app.spec.placement.as_ref()?.affinity.as_ref()?.workload_anti_affinity.as_ref()
 }
@@ -249,14 +283,19 @@ fn nodes() -> impl Strategy<Value = Vec<NodeInfo>> {
         prop::option::of(select(&["ssd", "hdd"][..])),
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.9),
-        select(&[Liveness::Ready, Liveness::Ready, Liveness::Ready, Liveness::NotReady, Liveness::Unheard][..]),
+        select(
+            &[Liveness::Ready, Liveness::Ready, Liveness::Ready, Liveness::NotReady, Liveness::Unheard][..],
+        ),
         any::<(bool, bool)>(),
     );
     prop::collection::vec(one, 0..7).prop_map(|all| {
         let named = all.into_iter().enumerate().map(|(at, it)| {
             let ((cpu, memory), zone, disk, cordoned, admitted, liveness, (class, routed)) = it;
             // Names that do not sort as they were made.
-            let mut node = node(&format!("n{}", (at * 3) % 7));
+            let mut node = node(&match (at * 3) % 7 {
+                6 => "1e99".to_owned(),
+                number => format!("n{number}"),
+            });
             node.capacity.cpu = cpu * 1_000_000_000 + 1;
             node.capacity.memory = memory * GI;
             node.labels.extend(zone.map(|zone| ("zone".to_owned(), zone.to_owned())));
@@ -307,9 +346,9 @@ fn app() -> impl Strategy<Value = Pending> {
         (select(&["one", "two"][..]), labels(), 0i64..4, 0i64..4, 0i32..2, 0u8..3),
         selectors,
         (prop::option::weighted(0.4, neighbours()), prop::option::weighted(0.4, neighbours())),
-        (rarely(0.1), rarely(0.1)),
+        (rarely(0.1), rarely(0.1), prop::collection::vec(select(VOLUMES), 0..3)),
     )
-        .prop_map(|(basics, (required, wishes, disk), (near, away), (class, routed))| {
+        .prop_map(|(basics, (required, wishes, disk), (near, away), (class, routed, volumes))| {
             let (namespace, labels, cpu, memory, priority, age) = basics;
             let wishes: Vec<Value> = wishes
                 .into_iter()
@@ -332,10 +371,25 @@ fn app() -> impl Strategy<Value = Pending> {
             if routed.is_some() {
                 spec["hostNetwork"] = json!(false);
             }
+            let mount = |name: &str| json!({"mountPath": "/m", "volume": {"type": "pv", "name": name}});
+            spec["volumes"] = volumes.into_iter().flatten().map(mount).collect();
             let mut app = pending(application(namespace, "app", labels, spec));
             app.created = format!("2026-01-01T00:00:0{age}Z");
             app
         })
+}
+
+/// What may be mounted; mostly nothing.
+const VOLUMES: &[Option<&str>] = &[None, None, None, None, Some("v1"), Some("v2"), Some("v3")];
+
+fn volumes() -> impl Strategy<Value = Vec<(Key, VolumeInfo)>> {
+    let homes = select(&[None, None, Some("n0"), Some("n3"), Some("1e99"), Some("gone")][..]);
+    let one = (select(&["one", "two"][..]), select(&["v1", "v2"][..]), homes, prop::bool::weighted(0.1));
+    let volume = one.prop_map(|(namespace, name, node, deleting)| {
+        let node = node.map(str::to_owned);
+        (Key::namespaced(Kind::PersistentVolume, namespace, name), VolumeInfo { node, deleting })
+    });
+    prop::collection::vec(volume, 0..4)
 }
 
 /// The same Applications under names of their own.
@@ -355,11 +409,17 @@ proptest! {
         nodes in nodes(),
         placed in prop::collection::vec((app(), 0usize..8), 0..8),
         waiting in prop::collection::vec(app(), 1..10),
+        volumes in volumes(),
         binpack in any::<bool>(),
     ) {
         let fit = if binpack { Fit::Binpack } else { Fit::Spread };
         let mut cluster = Cluster::new(nodes.clone());
-        let mut naive = Naive { nodes: nodes.into_iter().map(|it| (it.name.clone(), it)).collect(), fit };
+        let nodes = nodes.into_iter().map(|it| (it.name.clone(), it)).collect();
+        let mut naive = Naive { nodes, volumes: BTreeMap::new(), fit };
+        for (key, volume) in volumes {
+            cluster.put_volume(key.clone(), Some(volume.clone()));
+            naive.volumes.insert((key.namespace, key.name), volume);
+        }
         let (placed, homes): (Vec<_>, Vec<_>) = placed.into_iter().unzip();
         for (app, home) in named(placed, "p").into_iter().zip(homes) {
             let placed = Placed { key: app.key.clone(), requests: app.requests, app: app.app };

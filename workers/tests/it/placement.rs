@@ -1,10 +1,11 @@
 //! Placement by labels, by neighbours, by runtime and by network.
 
+use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::application::WorkloadAffinityTerm;
-use horchestra_workers::scheduler::cluster::{Cluster, NodeInfo};
+use horchestra_workers::scheduler::cluster::{Amounts, Cluster, NodeInfo, VolumeInfo};
 use serde_json::{Value, json};
 
-use crate::fleet::{application, labelled, node, occupy, pending, place, waiting};
+use crate::fleet::{application, labelled, node, occupy, pending, place, requests, waiting};
 
 fn selector(expression: Value) -> Value {
     json!({"placement": {"affinity": {"nodeAffinity": {"requiredDuringScheduling": expression}}}})
@@ -151,11 +152,91 @@ fn runtime_class_and_network_helper_are_asked_of_the_node() {
     }
 }
 
+fn volume(name: &str) -> Key {
+    Key::namespaced(Kind::PersistentVolume, "default", name)
+}
+
 #[test]
-fn an_application_with_a_persistent_volume_waits_and_says_why() {
-    let spec = json!({"volumes": [{"mountPath": "/data", "volume": {"type": "pv"}}]});
-    let message = place(&mut Cluster::new([node("n1")]), waiting("app", spec)).unwrap_err();
-    assert!(message.starts_with("not schedulable: ") && message.contains("persistent volumes"), "{message}");
-    let memory = json!({"volumes": [{"mountPath": "/tmp", "volume": {"type": "tmpfs"}}]});
-    assert!(place(&mut Cluster::new([node("n1")]), waiting("app", memory)).is_ok());
+fn an_application_runs_where_its_volumes_lie() {
+    let mounts = |names: &[&str]| {
+        let mount = |name: &&str| {
+            let path = format!("/{name}");
+            json!({"mountPath": path, "volume": {"type": "pv", "name": name}})
+        };
+        json!({"volumes": names.iter().map(mount).collect::<Vec<_>>()})
+    };
+    let full = || {
+        let mut node = node("n1");
+        node.capacity = Amounts { cpu: 1, memory: 1 };
+        node
+    };
+    let elsewhere = "its volumes lie on another node";
+    let (one_elsewhere, two_full) = (
+        format!("0/2 nodes are available: 1 insufficient cpu and memory, 1 {elsewhere}"),
+        format!("0/1 nodes are available: 1 {elsewhere}"),
+    );
+    let apart = "not schedulable: its volumes lie on different nodes".to_owned();
+    let going = "not schedulable: volume \"old\" is being deleted".to_owned();
+    let odd = "0/1 nodes are available: 1 no agent can read a volume on a node of this name".to_owned();
+    type Case<'a> = (&'a str, Vec<NodeInfo>, Value, Result<&'a str, String>, Vec<(&'a str, &'a str)>);
+    let two = || vec![node("n1"), node("n2")];
+    let cases: Vec<Case<'_>> = vec![
+        ("one that lies nowhere comes along", two(), mounts(&["free"]), Ok("n1"), vec![("free", "n1")]),
+        ("one that is missing is made there", two(), mounts(&["new"]), Ok("n1"), vec![("new", "n1")]),
+        (
+            "without a name it is called like the application",
+            two(),
+            json!({"volumes": [{"mountPath": "/data", "volume": {"type": "pv"}}]}),
+            Ok("n1"),
+            vec![("app", "n1")],
+        ),
+        ("where one lies it goes", two(), mounts(&["second", "free"]), Ok("n2"), vec![("free", "n2")]),
+        ("two that lie apart", two(), mounts(&["first", "second"]), Err(apart), vec![]),
+        (
+            "it does not go elsewhere",
+            vec![full(), node("n2")],
+            mounts(&["first"]),
+            Err(one_elsewhere),
+            vec![],
+        ),
+        ("its node is gone", vec![node("n2")], mounts(&["first"]), Err(two_full), vec![]),
+        ("one that is being deleted", two(), mounts(&["old"]), Err(going), vec![]),
+        ("a node that is named like a number", vec![node("1e99")], mounts(&["free"]), Err(odd), vec![]),
+        (
+            "memory lies nowhere",
+            two(),
+            json!({"volumes": [{"mountPath": "/tmp", "volume": {"type": "tmpfs"}}]}),
+            Ok("n1"),
+            vec![],
+        ),
+    ];
+    for (name, nodes, spec, expected, pinned) in cases {
+        let mut cluster = Cluster::new(nodes);
+        let lies = |node: Option<&str>| VolumeInfo { node: node.map(str::to_owned), deleting: false };
+        let old = VolumeInfo { node: None, deleting: true };
+        let known =
+            [("free", lies(None)), ("first", lies(Some("n1"))), ("second", lies(Some("n2"))), ("old", old)];
+        for (name, info) in known {
+            cluster.put_volume(volume(name), Some(info));
+        }
+        let mut spec = spec;
+        spec["resources"] = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
+        let placed = place(&mut cluster, waiting("app", spec));
+        assert_eq!(placed, expected.map(str::to_owned), "{name}");
+        for (name_of, node) in pinned {
+            let known = cluster.volume(&volume(name_of));
+            assert_eq!(known, Some(&lies(Some(node))), "{name}: {name_of}");
+        }
+    }
+}
+
+#[test]
+fn those_that_share_a_volume_go_to_one_node_within_one_pass() {
+    let mounts = || json!({"volumes": [{"mountPath": "/data", "volume": {"type": "pv", "name": "shared"}}]});
+    let mut cluster = Cluster::new([node("n1"), node("n2")]);
+    occupy(&mut cluster, "n1", &waiting("load", requests("1", "1Gi")));
+    for name in ["a", "b", "c"] {
+        assert_eq!(place(&mut cluster, waiting(name, mounts())), Ok("n2".to_owned()), "{name}");
+        occupy(&mut cluster, "n2", &waiting("more", requests("1", "1Gi")));
+    }
 }

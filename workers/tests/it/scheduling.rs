@@ -105,14 +105,7 @@ impl Filter for Probe {
 }
 
 impl ScorePlugin for Probe {
-    fn score(
-        &self,
-        _: &CycleState,
-        _: &Pending,
-        _: &Cluster,
-        _: &[usize],
-        scores: &mut [Score],
-    ) -> Verdict {
+    fn score(&self, _: &CycleState, _: &Pending, _: &Cluster, _: &[usize], scores: &mut [Score]) -> Verdict {
         scores.fill(self.score.unwrap_or(0));
         Ok(())
     }

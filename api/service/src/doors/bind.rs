@@ -4,15 +4,18 @@
 //! said about not being placed come together or not at all, under the guards that the node exists, that it
 //! still has the room (summed over everything placed on it, binds of the same batch included) and that the
 //! scheduler still leads. The item names the revision that the decision was made from, so an edit, a pin by
-//! the author or a deletion in between sends the decision back instead of being overwritten.
+//! the author or a deletion in between sends the decision back instead of being overwritten. Volumes of the
+//! Application come along ([`super::volumes`]).
 
 use futures::future::join_all;
 use horchestra_core::kind::{Key, Kind};
+use horchestra_core::kinds::application::Application;
 use horchestra_core::object::Object;
-use horchestra_store::{Class, Entry, Guard, Op, Revision};
+use horchestra_store::{Class, Entry, Guard, Item, Op, Revision};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
+use super::volumes::{Provision, provision};
 use crate::admission::{self, NODE_TEARDOWN};
 use crate::caller::RequestContext;
 use crate::conditions::{self, Condition};
@@ -35,7 +38,8 @@ impl Service {
     async fn bind_one(&self, context: &RequestContext, binding: &Binding) -> Result<Outcome, DoorError> {
         let key = &binding.key;
         let spec = spec_of(key.kind).map_err(DoorError::Refused)?;
-        let entry = self.inner.store.snapshot().get(key).ok_or(DoorError::Gone)?;
+        let view = self.inner.store.snapshot();
+        let entry = view.get(key).ok_or(DoorError::Gone)?;
         if entry.uid != binding.uid || entry.deleting {
             return Err(DoorError::Gone);
         }
@@ -52,14 +56,18 @@ impl Service {
         let managed = tracking::of_component(spec, context, Some((&entry, &stored)), &object);
         let draft = draft(spec, key, &object, columns, managed).map_err(DoorError::Refused)?;
         let node = Key::cluster(Kind::Node, binding.node.clone());
-        let mut guards = vec![
-            Guard::Exists(node.clone()),
-            Guard::Capacity { node: binding.node.clone(), zero_is_unbounded: false },
-        ];
+        let mut guards: Vec<Guard> = context.caller.fence().into_iter().collect();
+        guards.push(Guard::Exists(node.clone()));
+        guards.push(Guard::Capacity { node: binding.node.clone(), zero_is_unbounded: false });
         guards.extend(binding.node_revision.map(|revision| Guard::Unchanged(node, revision)));
-        let op = Op::Update { draft: draft.clone(), expect: entry.revision, class: Class::Core };
-        match self.commit_door(context, "bind", key, op, guards).await {
-            Ok(revision) => {
+        let application = entry.typed::<Application>().map_err(|_| DoorError::Changed)?;
+        let Provision { mut ops, guards: volumes } = provision(context, &view, &application, &binding.node)?;
+        guards.extend(volumes);
+        ops.push(Op::Update { draft: draft.clone(), expect: entry.revision, class: Class::Core });
+        let item = Item { ops, guards, who: context.attribution("bind") };
+        match self.inner.store.commit(item).await {
+            Ok(committed) => {
+                let revision = committed.revisions.last().copied().unwrap_or_default();
                 let entry = Arc::new(Entry::new(draft, revision, revision));
                 Ok(Outcome { entry, changed: true, erased: false })
             }

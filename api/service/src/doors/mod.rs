@@ -18,6 +18,7 @@ mod finalize;
 mod node;
 mod node_status;
 pub(crate) mod people;
+mod volumes;
 
 pub(crate) use event::deletion;
 

@@ -59,7 +59,7 @@ pub(super) fn new_key(spec: &KindSpec, object: &mut Object) -> Result<(Key, bool
 }
 
 /// Metadata of a new object.
-pub(super) fn stamp_new(object: &mut Object, key: &Key) {
+pub(crate) fn stamp_new(object: &mut Object, key: &Key) {
     let metadata = object.metadata_mut();
     for member in SERVER_OWNED {
         metadata.remove(member);

@@ -32,6 +32,7 @@ pub(crate) mod rollback;
 pub(crate) mod tracking;
 mod update;
 
+pub(crate) use identity::stamp_new;
 pub(crate) use update::{
     Replacement, check_revision, clear_object, parse_named, protect_erased_namespace, stored_object,
 };

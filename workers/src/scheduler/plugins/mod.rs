@@ -7,7 +7,7 @@ mod node_schedulable;
 mod priority_sort;
 mod routed_network;
 mod runtime_class;
-mod unserved;
+mod volume_binding;
 mod workload_affinity;
 
 pub use default_binder::DefaultBinder;
@@ -17,7 +17,7 @@ pub use node_schedulable::NodeSchedulable;
 pub use priority_sort::PrioritySort;
 pub use routed_network::RoutedNetwork;
 pub use runtime_class::RuntimeClass;
-pub use unserved::Unserved;
+pub use volume_binding::VolumeBinding;
 pub use workload_affinity::WorkloadAffinity;
 
 use super::framework::{MAX_SCORE, Score};
@@ -28,13 +28,13 @@ pub fn registry(strategy: Strategy) -> Registry {
     let mut registry = Registry::default();
     registry
         .register("PrioritySort", || Box::new(PrioritySort))
-        .register("Unserved", || Box::new(Unserved))
         .register("NodeSchedulable", || Box::new(NodeSchedulable))
         .register("RuntimeClass", || Box::new(RuntimeClass))
         .register("RoutedNetwork", || Box::new(RoutedNetwork))
         .register("NodeAffinity", || Box::new(NodeAffinity))
         .register("WorkloadAffinity", || Box::new(WorkloadAffinity))
         .register("NodeResourcesFit", move || Box::new(NodeResourcesFit::new(strategy)))
+        .register("VolumeBinding", || Box::new(VolumeBinding))
         .register("DefaultBinder", || Box::new(DefaultBinder));
     registry
 }
@@ -54,13 +54,13 @@ fn normalize(raw: &mut [Score]) {
 pub fn default_profile(strategy: Strategy) -> Result<Profile, ProfileError> {
     registry(strategy).profile(&[
         ("PrioritySort", 1),
-        ("Unserved", 1),
         ("NodeSchedulable", 1),
         ("RuntimeClass", 1),
         ("RoutedNetwork", 1),
         ("NodeAffinity", 1),
         ("WorkloadAffinity", 1),
         ("NodeResourcesFit", 1),
+        ("VolumeBinding", 1),
         ("DefaultBinder", 1),
     ])
 }

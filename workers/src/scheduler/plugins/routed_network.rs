@@ -21,9 +21,9 @@ impl Filter for RoutedNetwork {
         }
         nodes.retain(|node| match cluster.at(node).routed_network {
             true => Ok(()),
-            false => Err(Rejection::unschedulable(
-                "node has no network helper for workloads off the host network",
-            )),
+            false => {
+                Err(Rejection::unschedulable("node has no network helper for workloads off the host network"))
+            }
         });
     }
 }

@@ -22,9 +22,7 @@ impl Filter for RuntimeClass {
         }
         nodes.retain(|node| match cluster.at(node).runtimes.contains(class) {
             true => Ok(()),
-            false => {
-                Err(Rejection::unschedulable(format!("node does not offer runtime class {class:?}")))
-            }
+            false => Err(Rejection::unschedulable(format!("node does not offer runtime class {class:?}"))),
         });
     }
 }

@@ -104,13 +104,7 @@ impl Filter for WorkloadAffinity {
 }
 
 impl PreScore for WorkloadAffinity {
-    fn pre_score(
-        &self,
-        state: &mut CycleState,
-        _: &Pending,
-        cluster: &Cluster,
-        nodes: &[usize],
-    ) -> Verdict {
+    fn pre_score(&self, state: &mut CycleState, _: &Pending, cluster: &Cluster, nodes: &[usize]) -> Verdict {
         let Some(terms) = state.get::<Terms>(TERMS).filter(|terms| !terms.wishes.is_empty()) else {
             return Ok(());
         };

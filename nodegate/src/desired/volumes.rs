@@ -1,0 +1,227 @@
+//! The volumes of the fleet as nodes are sent them.
+//!
+//! A node deletes the data of every volume that it made and that a list does not name, unless the list is empty. So
+//! every list names all volumes that there are: those of the node in full, the others by name alone, which is enough
+//! for the node to leave them be, and all that it is meant to know of them. Other nodes are not told of a
+//! volume that comes, goes or changes until they are pushed to for another reason: until then their list
+//! names too much or lacks what they never had. A volume that an agent would not decode is sent by its name to its own
+//! node, too; Applications that mount it do not start there, and its data stays.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::kinds::persistent_volume::PersistentVolume;
+use horchestra_core::object::{self, Object};
+use horchestra_store::Entry;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::form::{check_members, without_bookkeeping};
+
+/// What makes two lists differ for their node: its own volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    key: Key,
+    uid: Uuid,
+    generation: i64,
+}
+
+/// A list of volumes as it is sent.
+#[derive(Clone, Debug, Default)]
+pub struct List {
+    pub bytes: Vec<Bytes>,
+    pub own: Vec<Own>,
+}
+
+#[derive(Debug)]
+struct Volume {
+    /// Empty: on none.
+    node: String,
+    own: Own,
+    /// `None`: agents would not decode it.
+    full: Option<Bytes>,
+}
+
+#[derive(Default)]
+pub(super) struct Volumes {
+    volumes: BTreeMap<Key, Volume>,
+    /// All of them by name alone, in the order of the map; made when it is first needed.
+    names: Option<Arc<Vec<Bytes>>>,
+    /// How many lie on a node.
+    by_node: HashMap<String, usize>,
+}
+
+impl Volumes {
+    /// Takes a volume in (`None`: it is gone); answers the nodes that have to hear of it.
+    pub fn put(&mut self, key: &Key, entry: Option<&Entry>) -> Vec<String> {
+        let before = self.volumes.remove(key);
+        if before.is_some() != entry.is_some() {
+            self.names = None;
+        }
+        if let Some(volume) = &before {
+            self.count(&volume.node, false);
+        }
+        let after = entry.map(volume);
+        let same = match (&before, &after) {
+            (Some(before), Some(after)) => (&before.node, &before.own) == (&after.node, &after.own),
+            (before, after) => before.is_none() && after.is_none(),
+        };
+        let mut nodes: Vec<String> =
+            [&before, &after].into_iter().flatten().map(|volume| volume.node.clone()).collect();
+        if let Some(volume) = after {
+            self.count(&volume.node, true);
+            self.volumes.insert(key.clone(), volume);
+        }
+        nodes.dedup();
+        nodes.retain(|node| !same && !node.is_empty());
+        nodes
+    }
+
+    /// The list for a node.
+    pub fn list(&mut self, node: &str) -> List {
+        let volumes = &self.volumes;
+        let names = self.names.get_or_insert_with(|| Arc::new(volumes.keys().map(name_alone).collect()));
+        let mut list = List { bytes: names.to_vec(), own: Vec::new() };
+        if self.by_node.contains_key(node) {
+            for (volume, bytes) in self.volumes.values().zip(&mut list.bytes) {
+                if volume.node == node {
+                    list.own.push(volume.own.clone());
+                    if let Some(full) = &volume.full {
+                        *bytes = full.clone();
+                    }
+                }
+            }
+        }
+        list
+    }
+
+    fn count(&mut self, node: &str, comes: bool) {
+        let count = self.by_node.entry(node.to_owned()).or_default();
+        *count = if comes { *count + 1 } else { *count - 1 };
+        if *count == 0 {
+            self.by_node.remove(node);
+        }
+    }
+}
+
+fn volume(entry: &Entry) -> Volume {
+    let node = entry.typed::<PersistentVolume>().map(|volume| volume.spec.node.clone()).unwrap_or_default();
+    let own = Own { key: entry.key.clone(), uid: entry.uid, generation: entry.generation };
+    let full = match full(entry) {
+        Ok(bytes) => Some(bytes),
+        Err(why) => {
+            tracing::error!(volume = %entry.key, %why, "agents would not decode this volume; sent by name alone");
+            None
+        }
+    };
+    Volume { node, own, full }
+}
+
+fn full(entry: &Entry) -> Result<Bytes, String> {
+    let mut object = entry.object().map_err(|error| error.to_string())?;
+    if let Some(spec) = object.0.get_mut("spec").and_then(Value::as_object_mut) {
+        // Some agents fail on an empty text here.
+        spec.retain(|_, value| value.as_str() != Some(""));
+        check_members(spec, false, || "spec".to_owned()).map_err(|error| error.to_string())?;
+    }
+    without_bookkeeping(&mut object);
+    Ok(Bytes::from(Value::Object(object.0).to_string()))
+}
+
+fn name_alone(key: &Key) -> Bytes {
+    let metadata = json!({"namespace": key.namespace, "name": key.name});
+    let object = Object(Map::from_iter([("metadata".to_owned(), metadata), ("spec".to_owned(), json!({}))]));
+    object::encode(Kind::PersistentVolume, &object)
+}
+
+#[cfg(test)]
+mod tests {
+    use horchestra_store::{Columns, Draft, Index};
+
+    use super::*;
+
+    fn entry(name: &str, generation: i64, spec: Value) -> Entry {
+        let key = Key::namespaced(Kind::PersistentVolume, "shop", name);
+        let annotations = json!({"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "kept"});
+        let uid = Uuid::from_u128(7);
+        let metadata = json!({"name": name, "namespace": "shop", "uid": uid.to_string(),
+            "generation": generation, "annotations": annotations});
+        let object = Object::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+        let body = object::encode(Kind::PersistentVolume, &object);
+        let draft = Draft {
+            key,
+            uid,
+            generation,
+            deleting: false,
+            body,
+            managed: None,
+            index: Index::default(),
+            columns: Columns::default(),
+            edges: Vec::new(),
+        };
+        Entry::new(draft, 9, 9)
+    }
+
+    fn put(volumes: &mut Volumes, entry: &Entry) -> Vec<String> {
+        volumes.put(&entry.key, Some(entry))
+    }
+
+    /// What a node is sent: the name of each, and the spec of those that it gets in full.
+    fn sent(volumes: &mut Volumes, node: &str) -> Vec<(String, Value)> {
+        let parsed = volumes.list(node).bytes.into_iter().map(|bytes| {
+            let object: Value = serde_json::from_slice(&bytes).unwrap();
+            assert_eq!(
+                (&object["kind"], &object["apiVersion"]),
+                (&json!("PersistentVolume"), &json!("horchestra.io/v1"))
+            );
+            let full = object["metadata"].get("uid").is_some();
+            assert_eq!(object["metadata"].get("annotations").is_some(), full);
+            assert!(
+                object["metadata"]["annotations"]
+                    .get("kubectl.kubernetes.io/last-applied-configuration")
+                    .is_none()
+            );
+            (object["metadata"]["name"].as_str().unwrap().to_owned(), object["spec"].clone())
+        });
+        parsed.collect()
+    }
+
+    #[test]
+    fn every_list_names_every_volume_and_tells_a_node_of_its_own() {
+        let mut volumes = Volumes::default();
+        assert_eq!(sent(&mut volumes, "n1"), []);
+        put(&mut volumes, &entry("b", 1, json!({"node": "n1", "size": "1Gi", "mode": ""})));
+        put(&mut volumes, &entry("a", 1, json!({"node": "n2"})));
+        put(&mut volumes, &entry("c", 1, json!({})));
+        put(&mut volumes, &entry("odd", 1, json!({"node": "n1", "size": "1e99"})));
+        let named = |name: &str| (name.to_owned(), json!({}));
+        let mine = ("b".to_owned(), json!({"node": "n1", "size": "1Gi"}));
+        assert_eq!(sent(&mut volumes, "n1"), [named("a"), mine, named("c"), named("odd")]);
+        assert_eq!(sent(&mut volumes, "n3"), ["a", "b", "c", "odd"].map(named));
+        volumes.put(&entry("b", 1, json!({})).key, None);
+        assert_eq!(sent(&mut volumes, "n1"), ["a", "c", "odd"].map(named));
+    }
+
+    #[test]
+    fn nodes_hear_of_their_own_volumes() {
+        let mut volumes = Volumes::default();
+        let on = |node: &str, generation| entry("a", generation, json!({ "node": node }));
+        for (what, step, expected) in [
+            ("it lies nowhere", Some(entry("a", 1, json!({}))), vec![]),
+            ("it comes to a node", Some(on("n1", 2)), vec!["n1"]),
+            ("it is as it was", Some(on("n1", 2)), vec![]),
+            ("it changes", Some(on("n1", 3)), vec!["n1"]),
+            ("it moves", Some(on("n2", 4)), vec!["n1", "n2"]),
+            ("it goes", None, vec!["n2"]),
+            ("it is gone", None, vec![]),
+        ] {
+            let before = volumes.list("n1").own;
+            let key = Key::namespaced(Kind::PersistentVolume, "shop", "a");
+            let heard = volumes.put(&key, step.as_ref());
+            assert_eq!(heard, expected, "{what}");
+            assert_eq!(volumes.list("n1").own != before, heard.contains(&"n1".to_owned()), "{what}");
+        }
+    }
+}

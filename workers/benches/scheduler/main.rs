@@ -1,0 +1,51 @@
+//! How fast the scheduler is: decisions a second of the pure core, and bindings a second that are committed to a
+//! PostgreSQL on this machine, in the fleets of Kubernetes' scheduler_perf.
+//!
+//! The numbers to compare with are the floors below which Kubernetes lets its own continuous integration fail (Pods
+//! scheduled a second, with its API server and etcd); they are no records. `make bench-scheduler` runs it.
+
+mod binds;
+mod fleet;
+
+use std::time::Instant;
+
+use horchestra_workers::scheduler::cycle::{self, Outcome};
+use horchestra_workers::scheduler::plugins::{Strategy, default_profile};
+
+use fleet::Scenario;
+
+fn main() -> anyhow::Result<()> {
+    // Built and started by `cargo test --all-targets` as well, which is not meant to measure.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return Ok(());
+    }
+    println!("decisions of the core, median of {ROUNDS} rounds");
+    println!("{:<44} {:>7} {:>7} {:>14} {:>8} {:>8}", "", "nodes", "apps", "decisions/s", "floor", "ratio");
+    for scenario in fleet::scenarios() {
+        decisions(&scenario);
+    }
+    println!();
+    binds::measure()
+}
+
+const ROUNDS: usize = 3;
+
+fn decisions(scenario: &Scenario) {
+    let profile = default_profile(Strategy::Spread).expect("the profile that ships");
+    let mut rates = Vec::new();
+    let mut placed = 0;
+    for _ in 0..ROUNDS {
+        let (mut cluster, waiting) = scenario.fleet();
+        let count = waiting.len();
+        let began = Instant::now();
+        let decided = cycle::plan(&profile, &mut cluster, waiting);
+        rates.push(count as f64 / began.elapsed().as_secs_f64());
+        placed = decided.iter().filter(|it| matches!(it.outcome, Outcome::Bind(_))).count();
+    }
+    rates.sort_by(f64::total_cmp);
+    let rate = rates[ROUNDS / 2];
+    let Scenario { name, nodes, apps, floor, .. } = scenario;
+    println!("{name:<44} {nodes:>7} {apps:>7} {rate:>14.0} {floor:>8} {:>8.1}", rate / f64::from(*floor));
+    let expected = scenario.placed;
+    assert_eq!(placed, expected, "{name}: so many of {apps} find a place");
+}
