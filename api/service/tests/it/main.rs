@@ -5,6 +5,7 @@ mod allocation;
 mod apply;
 mod away;
 mod certificates;
+mod bound_volumes;
 mod contests;
 mod create;
 mod delete;
