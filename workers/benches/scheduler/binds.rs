@@ -9,6 +9,7 @@ use horchestra_auth::identity::Credential;
 use horchestra_auth::rbac::FixedPolicy;
 use horchestra_auth::{Authorizer, Identity};
 use horchestra_core::kind::{Key, Kind};
+use horchestra_core::kinds::application::Application;
 use horchestra_service::{
     Body, Caller, Observer, Recorder, RequestContext, Service, ServiceConfig, WriteOptions,
 };
@@ -76,7 +77,11 @@ pub async fn measure() -> Result<()> {
         bound = snapshot.list(Kind::Application, None).filter(|entry| entry.columns.node.is_some()).count();
     }
     let elapsed = began.elapsed().as_secs_f64();
-    ensure!(bound == APPS, "only {bound} of {APPS} were bound");
+    let waits = store.fresh().await?.list(Kind::Application, None).find_map(|entry| {
+        let app = entry.typed::<Application>().ok()?;
+        entry.columns.node.is_none().then(|| app.status.message.clone())
+    });
+    ensure!(bound == APPS, "only {bound} of {APPS} were bound: {waits:?}");
     println!(
         "committed bindings: {:.0}/s ({APPS} on {NODES} nodes in {passes} passes, {elapsed:.1} s; floor 680)",
         APPS as f64 / elapsed
@@ -106,12 +111,15 @@ fn body(object: &Value) -> Body {
 
 async fn ready_node(service: &Service, name: &str) -> Result<()> {
     let key = Key::cluster(Kind::Node, name);
-    let object = json!({"metadata": {"name": name}});
+    let object = json!({"metadata": {"name": name}, "spec": {}});
     let options = WriteOptions::default();
     service.create(&operator(), Kind::Node, "", body(&object), &options).await?;
-    let status = json!({"metadata": {"name": name}, "status": {
+    let status = json!({"metadata": {"name": name}, "spec": {}, "status": {
         "ready": true, "capacity": {"cpu": "4", "memory": "32Gi"},
-        "conditions": [{"type": "Ready", "status": "True", "reason": "NodeReports"}],
+        "conditions": [
+            {"type": "Admitted", "status": "True", "reason": "OperatorMade"},
+            {"type": "Ready", "status": "True", "reason": "NodeReports"},
+        ],
     }});
     service.update_status(&operator(), &key, body(&status), &options).await?;
     Ok(())

@@ -2,7 +2,8 @@
 //! PostgreSQL on this machine, in the fleets of Kubernetes' scheduler_perf.
 //!
 //! The numbers to compare with are the floors below which Kubernetes lets its own continuous integration fail (Pods
-//! scheduled a second, with its API server and etcd); they are no records. `make bench-scheduler` runs it.
+//! scheduled a second, with its API server and etcd); they are no records. `make bench-scheduler` runs it; its
+//! parts are `decisions` and `binds`.
 
 mod binds;
 mod fleet;
@@ -19,13 +20,17 @@ fn main() -> anyhow::Result<()> {
     if !std::env::args().any(|arg| arg == "--bench") {
         return Ok(());
     }
-    println!("decisions of the core, median of {ROUNDS} rounds");
-    println!("{:<44} {:>7} {:>7} {:>14} {:>8} {:>8}", "", "nodes", "apps", "decisions/s", "floor", "ratio");
-    for scenario in fleet::scenarios() {
-        decisions(&scenario);
+    let part = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let wanted = |name: &str| part.as_ref().is_none_or(|part| part == name);
+    if wanted("decisions") {
+        println!("decisions of the core, median of {ROUNDS} rounds");
+        println!(
+            "{:<44} {:>7} {:>7} {:>14} {:>8} {:>8}",
+            "", "nodes", "apps", "decisions/s", "floor", "ratio"
+        );
+        fleet::scenarios().iter().for_each(decisions);
     }
-    println!();
-    binds::measure()
+    if wanted("binds") { binds::measure() } else { Ok(()) }
 }
 
 const ROUNDS: usize = 3;

@@ -9,3 +9,4 @@ mod pki;
 mod rotation;
 mod stack;
 mod tour;
+mod volumes;
