@@ -193,6 +193,25 @@ pub struct ClaimRow {
     pub shared: bool,
 }
 
+/// A held claim as upkeep looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedClaim {
+    pub claim: ClaimRow,
+    /// There is a tombstone of the owner.
+    pub owner_deleted: bool,
+}
+
+/// What [`Backend::prune_presence`] has removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Sessions that no gateway serves any more.
+    pub sessions: usize,
+    /// Gateways whose term ended long ago.
+    pub gateways: usize,
+    /// Heartbeats of nodes that have no Node.
+    pub heartbeats: usize,
+}
+
 /// The cluster-wide settings row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -281,8 +300,14 @@ pub trait Backend: Send + Sync + 'static {
     /// Newest first.
     fn history(&self, of: HistoryOf) -> Answer<'_, Vec<HistoryRow>>;
 
+    /// The tombstones of these objects, as far as they are kept; in any order.
+    fn tombstones<'a>(&'a self, uids: &'a [Uuid]) -> Answer<'a, Vec<HistoryRow>>;
+
     /// Held claims of a space, by value.
     fn claims<'a>(&'a self, space: &'a str) -> Answer<'a, Vec<ClaimRow>>;
+
+    /// Held claims of all spaces by space, value and owner, behind `after`.
+    fn all_claims<'a>(&'a self, after: Option<&'a ClaimRow>, limit: usize) -> Answer<'a, Vec<OwnedClaim>>;
 
     /// Makes room ahead and drops what is older than `retention`; to be called now and then by one process.
     /// Answers the oldest revision kept.
@@ -321,6 +346,8 @@ pub trait Backend: Send + Sync + 'static {
     fn acquire_lease<'a>(&'a self, name: &'a str, holder: Uuid, ttl: Duration) -> Answer<'a, Option<Lease>>;
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Answer<'a, bool>;
     fn release_lease<'a>(&'a self, lease: &'a Lease) -> Answer<'a, ()>;
+    /// Counts the releases of leases that were heard of, by whatever process. Like [`Hint`]: never relied on.
+    fn lease_hints(&self) -> watch::Receiver<u64>;
 
     fn renew_gateway<'a>(
         &'a self,
@@ -339,6 +366,10 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Answer<'a, Vec<String>>;
     fn session_of<'a>(&'a self, node: &'a str) -> Answer<'a, Option<SessionRow>>;
     fn sessions(&self) -> Answer<'_, Vec<SessionRow>>;
+
+    /// Removes, of each sort at most `limit`, what was last heard of longer ago than `age` and stands for
+    /// nothing any more.
+    fn prune_presence(&self, age: Duration, limit: usize) -> Answer<'_, Pruned>;
 
     fn record_heartbeats<'a>(&'a self, beats: &'a [Heartbeat]) -> Answer<'a, ()>;
     fn heartbeats(&self) -> Answer<'_, Vec<HeartbeatRow>>;

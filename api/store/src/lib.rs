@@ -69,7 +69,9 @@ pub mod store;
 mod tail;
 pub mod types;
 
-pub use backend::{Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, Retention, Settings};
+pub use backend::{
+    Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings,
+};
 pub use memory::{MemoryBackend, MemoryDatabase};
 pub use metrics::{Count, Histogram, StoreMetrics};
 pub use store::*;

@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use horchestra_core::kind::Kind;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::backend::{Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, Retention, Settings};
+use crate::backend::{
+    Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings,
+};
 use crate::cache::{Cache, PATIENCE};
 use crate::committer;
 use crate::fresh;
@@ -268,6 +271,11 @@ impl Store {
         read(self.inner.backend.release_lease(lease)).await
     }
 
+    /// Tells, as far as it is heard, when any process has given a lease up: counts up then.
+    pub fn lease_hints(&self) -> watch::Receiver<u64> {
+        self.inner.backend.lease_hints()
+    }
+
     // ---- gateways, sessions, heartbeats -------------------------------------------------------------
 
     /// Registers this gateway or prolongs its term (database clock). False: the term had ended and its
@@ -320,6 +328,13 @@ impl Store {
         read(self.inner.backend.sessions()).await
     }
 
+    /// Removes sessions that no gateway serves, gateways whose term has ended and heartbeats of nodes that have
+    /// no Node: of each at most `limit` that were last heard of longer ago than `age`. A gateway that comes
+    /// back all the same finds its sessions lost, as if another had taken them over.
+    pub async fn prune_presence(&self, age: Duration, limit: usize) -> Result<Pruned, ReadError> {
+        read(self.inner.backend.prune_presence(age, limit)).await
+    }
+
     /// Records heartbeats of nodes (database clock), one statement for all.
     pub async fn record_heartbeats(&self, beats: &[Heartbeat]) -> Result<(), ReadError> {
         read(self.inner.backend.record_heartbeats(beats)).await
@@ -335,6 +350,20 @@ impl Store {
     /// Kept versions of an object, newest first.
     pub async fn history(&self, of: HistoryOf) -> Result<Vec<HistoryRow>, ReadError> {
         read(self.inner.backend.history(of)).await
+    }
+
+    /// The tombstones of these objects, as far as they are kept; in any order.
+    pub async fn tombstones(&self, uids: &[Uuid]) -> Result<Vec<HistoryRow>, ReadError> {
+        read(self.inner.backend.tombstones(uids)).await
+    }
+
+    /// Held claims of all spaces by space, value and owner, behind `after`.
+    pub async fn all_claims(
+        &self,
+        after: Option<&ClaimRow>,
+        limit: usize,
+    ) -> Result<Vec<OwnedClaim>, ReadError> {
+        read(self.inner.backend.all_claims(after, limit)).await
     }
 
     /// Held claims of a space, by value.

@@ -65,7 +65,7 @@ pub enum Relation {
     Service = 4,
     /// An Application is placed on a Node.
     Node = 5,
-    /// An object is owned by another (by uid in `name`).
+    /// An object is owned by another, whose uid follows its name in `name`, behind a slash.
     Owner = 6,
     /// A binding names a role.
     Role = 7,

@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures::FutureExt;
-use horchestra_core::kind::Kind;
+use horchestra_core::kind::{Key, Kind};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -32,7 +32,7 @@ use uuid::Uuid;
 
 use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
-    Loaded, Retention, Settings, Undone,
+    Loaded, OwnedClaim, Pruned, Retention, Settings, Undone,
 };
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
@@ -68,6 +68,7 @@ struct State {
 
 struct Listener {
     hint: watch::Sender<Hint>,
+    leases: watch::Sender<u64>,
     faults: RwLock<Faults>,
     stalled: watch::Sender<bool>,
     /// Whether answers are held, and how many are.
@@ -103,6 +104,7 @@ impl MemoryDatabase {
         let latest = self.shared.state.lock().tables.revision;
         let listener = Arc::new(Listener {
             hint: watch::Sender::new(Hint { latest, connected: true, connections: 1 }),
+            leases: watch::Sender::new(0),
             faults: RwLock::new(Faults::default()),
             stalled: watch::Sender::new(false),
             held: watch::Sender::new((false, 0)),
@@ -163,6 +165,14 @@ impl MemoryDatabase {
             }
             true
         });
+    }
+
+    fn tell_of_leases(&self) {
+        for listener in self.shared.listeners.lock().iter().filter_map(Weak::upgrade) {
+            if !listener.faults.read().deaf {
+                listener.leases.send_modify(|released| *released += 1);
+            }
+        }
     }
 }
 
@@ -299,6 +309,14 @@ impl Backend for MemoryBackend {
         self.with(move |state, _| state.tables.history(&of))
     }
 
+    fn tombstones<'a>(&'a self, uids: &'a [Uuid]) -> Answer<'a, Vec<HistoryRow>> {
+        self.with(|state, _| state.tables.tombstones(uids))
+    }
+
+    fn all_claims<'a>(&'a self, after: Option<&'a ClaimRow>, limit: usize) -> Answer<'a, Vec<OwnedClaim>> {
+        self.with(move |state, _| state.tables.all_claims(after, limit))
+    }
+
     fn claims<'a>(&'a self, space: &'a str) -> Answer<'a, Vec<ClaimRow>> {
         self.with(|state, _| state.tables.claims(space))
     }
@@ -358,7 +376,14 @@ impl Backend for MemoryBackend {
     }
 
     fn release_lease<'a>(&'a self, lease: &'a Lease) -> Answer<'a, ()> {
-        self.with(|state, _| state.presence.release_lease(lease))
+        self.with(|state, _| {
+            state.presence.release_lease(lease);
+            self.database.tell_of_leases();
+        })
+    }
+
+    fn lease_hints(&self) -> watch::Receiver<u64> {
+        self.listener.leases.subscribe()
     }
 
     fn renew_gateway<'a>(
@@ -396,6 +421,14 @@ impl Backend for MemoryBackend {
 
     fn sessions(&self) -> Answer<'_, Vec<SessionRow>> {
         self.with(|state, _| state.presence.sessions())
+    }
+
+    fn prune_presence(&self, age: Duration, limit: usize) -> Answer<'_, Pruned> {
+        self.with(move |state, now| {
+            let State { tables, presence, .. } = state;
+            let known = |node: &str| tables.objects.contains_key(&Key::cluster(Kind::Node, node));
+            presence.prune(now, micros(age), limit, known)
+        })
     }
 
     fn record_heartbeats<'a>(&'a self, beats: &'a [Heartbeat]) -> Answer<'a, ()> {

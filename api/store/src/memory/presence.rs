@@ -3,6 +3,7 @@
 use imbl::OrdMap;
 use uuid::Uuid;
 
+use crate::backend::Pruned;
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
 
 #[derive(Clone, Default)]
@@ -145,6 +146,35 @@ impl Presence {
 
     pub fn sessions(&self) -> Vec<SessionRow> {
         self.sessions.values().map(|session| self.row(session)).collect()
+    }
+
+    /// `known`: whether there is a Node of the name.
+    pub fn prune(&mut self, now: i64, age: i64, limit: usize, known: impl Fn(&str) -> bool) -> Pruned {
+        let horizon = now.saturating_sub(age);
+        let stale = |session: &Session| {
+            !self.serves(session.claim.gateway, now) && session.last_seen.max(session.opened_at) < horizon
+        };
+        let sessions: Vec<String> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| stale(session))
+            .map(|(node, _)| node.clone())
+            .take(limit)
+            .collect();
+        let ended = self.gateways.iter().filter(|(_, gateway)| gateway.until < horizon);
+        let gateways: Vec<Uuid> = ended.map(|(id, _)| *id).take(limit).collect();
+        let silent = self.heartbeats.iter().filter(|(node, (_, at))| *at < horizon && !known(node));
+        let heartbeats: Vec<String> = silent.map(|(node, _)| node.clone()).take(limit).collect();
+        for node in &sessions {
+            self.sessions.remove(node);
+        }
+        for id in &gateways {
+            self.gateways.remove(id);
+        }
+        for node in &heartbeats {
+            self.heartbeats.remove(node);
+        }
+        Pruned { sessions: sessions.len(), gateways: gateways.len(), heartbeats: heartbeats.len() }
     }
 
     pub fn record_heartbeats(&mut self, beats: &[Heartbeat], now: i64) {

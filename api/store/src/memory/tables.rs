@@ -11,7 +11,7 @@ use super::presence::Presence;
 use super::{EPOCH_JUMP, micros};
 use crate::backend::{
     BackendError, Changes, ClaimRow, Done, Fingerprint, Head, HistoryOf, HistoryRow, Identity, Loaded,
-    LogRow, Retention, Settings, Undone,
+    LogRow, OwnedClaim, Retention, Settings, Undone,
 };
 use crate::batch::counts_as_content;
 use crate::sealing;
@@ -379,22 +379,39 @@ impl Tables {
         rows
     }
 
-    pub fn claims(&self, space: &str) -> Vec<ClaimRow> {
-        let mut rows: Vec<ClaimRow> = self
-            .claims
-            .iter()
-            .filter(|((held, _), _)| held == space)
-            .flat_map(|((space, value), holders)| {
-                holders.iter().map(|(owner, shared)| ClaimRow {
-                    space: space.clone(),
-                    value: value.clone(),
-                    owner: *owner,
-                    shared: *shared,
-                })
+    pub fn tombstones(&self, uids: &[Uuid]) -> Vec<HistoryRow> {
+        let rows = uids.iter().filter_map(|uid| self.history.get(uid)).flatten();
+        rows.filter(|row| row.deleted).cloned().collect()
+    }
+
+    fn held_claims(&self) -> impl Iterator<Item = ClaimRow> {
+        self.claims.iter().flat_map(|((space, value), holders)| {
+            holders.iter().map(|(owner, shared)| ClaimRow {
+                space: space.clone(),
+                value: value.clone(),
+                owner: *owner,
+                shared: *shared,
             })
-            .collect();
+        })
+    }
+
+    pub fn claims(&self, space: &str) -> Vec<ClaimRow> {
+        let mut rows: Vec<ClaimRow> = self.held_claims().filter(|claim| claim.space == space).collect();
         rows.sort();
         rows
+    }
+
+    pub fn all_claims(&self, after: Option<&ClaimRow>, limit: usize) -> Vec<OwnedClaim> {
+        let mut rows: Vec<ClaimRow> = self.held_claims().collect();
+        rows.sort();
+        let place = |claim: &ClaimRow| (claim.space.clone(), claim.value.clone(), claim.owner);
+        let after = after.map(place);
+        let behind = rows.into_iter().filter(|claim| Some(place(claim)) > after);
+        let owned = behind.map(|claim| {
+            let owner_deleted = !self.tombstones(&[claim.owner]).is_empty();
+            OwnedClaim { claim, owner_deleted }
+        });
+        owned.take(limit).collect()
     }
 
     // ---- upkeep ---------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-//! The notification channel. Does nothing but remember the newest revision that was announced: a listener
-//! that worked would fill the server's queue when it is slow.
+//! The notification channel. Does nothing but remember the newest revision that was announced, and that leases
+//! were given up: a listener that worked would fill the server's queue when it is slow.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,25 +14,30 @@ use super::statements;
 use crate::backend::Hint;
 
 const CHANNEL: &str = "horchestra";
+/// What is announced when a lease was given up; anything else is a revision.
+const LEASE: &str = "lease";
 /// How long nothing may be heard before the connection is asked whether it lives: it sends nothing of its
 /// own, so it would never find out that the server vanished.
 const QUIET_LIMIT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-pub(super) async fn listen(
-    connect: PgConnectOptions,
-    hint: Arc<watch::Sender<Hint>>,
-    stop: CancellationToken,
-) {
+/// Where it is put down.
+pub(super) struct Heard {
+    pub hint: Arc<watch::Sender<Hint>>,
+    pub leases: Arc<watch::Sender<u64>>,
+}
+
+pub(super) async fn listen(connect: PgConnectOptions, heard: Heard, stop: CancellationToken) {
+    let hint = &*heard.hint;
     let mut pause = FIRST_PAUSE;
     while !stop.is_cancelled() {
-        let heard = tokio::select! {
+        let stood = tokio::select! {
             () = stop.cancelled() => return,
-            heard = listen_once(&connect, &hint) => heard,
+            stood = listen_once(&connect, &heard) => stood,
         };
         hint.send_modify(|hint| hint.connected = false);
-        if heard {
+        if stood {
             pause = FIRST_PAUSE;
         }
         tokio::select! {
@@ -44,7 +49,7 @@ pub(super) async fn listen(
 }
 
 /// Listens until the connection breaks; whether it ever stood.
-async fn listen_once(connect: &PgConnectOptions, hint: &watch::Sender<Hint>) -> bool {
+async fn listen_once(connect: &PgConnectOptions, heard: &Heard) -> bool {
     // Its own connection, never one that other work waits for.
     let pool = PgPoolOptions::new()
         .max_connections(1)
@@ -64,15 +69,18 @@ async fn listen_once(connect: &PgConnectOptions, hint: &watch::Sender<Hint>) -> 
             return false;
         }
     };
-    hint.send_modify(|hint| {
+    heard.hint.send_modify(|hint| {
         hint.connected = true;
         hint.connections += 1;
     });
     loop {
         match timeout(QUIET_LIMIT, listener.try_recv()).await {
             Ok(Ok(Some(notification))) => {
-                if let Ok(latest) = notification.payload().parse() {
-                    hint.send_modify(|hint| hint.latest = latest);
+                let payload = notification.payload();
+                if payload == LEASE {
+                    heard.leases.send_modify(|released| *released += 1);
+                } else if let Ok(latest) = payload.parse() {
+                    heard.hint.send_modify(|hint| hint.latest = latest);
                 }
             }
             // A lost connection. What was missed meanwhile is read by those who see `connections` grow.

@@ -6,10 +6,13 @@ use futures::TryStreamExt;
 use horchestra_core::kind::{Key, Kind};
 use sqlx::Row;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::lanes::LOAD_LIMIT;
 use super::{PostgresBackend, errors, rows, statements};
-use crate::backend::{BackendError, Changes, Head, HistoryOf, HistoryRow, Loaded, Undone};
+use crate::backend::{
+    BackendError, Changes, ClaimRow, Head, HistoryOf, HistoryRow, Loaded, OwnedClaim, Undone,
+};
 use crate::types::Revision;
 
 /// Loading everything is the one thing that may take longer than other statements: it locks nothing that
@@ -118,6 +121,30 @@ impl PostgresBackend {
             }
         };
         found.iter().map(rows::history).collect::<Result<_, _>>().map_err(errors::of_read)
+    }
+
+    pub(super) async fn read_tombstones(&self, uids: &[Uuid]) -> Result<Vec<HistoryRow>, BackendError> {
+        let query = sqlx::query(statements::TOMBSTONES.sql).bind(uids);
+        let found = self.read(statements::TOMBSTONES, query).await?;
+        found.iter().map(rows::history).collect::<Result<_, _>>().map_err(errors::of_read)
+    }
+
+    pub(super) async fn read_all_claims(
+        &self,
+        after: Option<&ClaimRow>,
+        limit: usize,
+    ) -> Result<Vec<OwnedClaim>, BackendError> {
+        let (space, value, owner) = after
+            .map_or(("", "", Uuid::nil()), |claim| (claim.space.as_str(), claim.value.as_str(), claim.owner));
+        let query = sqlx::query(statements::ALL_CLAIMS.sql)
+            .bind(space)
+            .bind(value)
+            .bind(owner)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX));
+        let found = self.read(statements::ALL_CLAIMS, query).await?;
+        let decode =
+            |row| Ok(OwnedClaim { claim: rows::claim(row)?, owner_deleted: row.try_get("owner_deleted")? });
+        found.iter().map(decode).collect::<Result<_, sqlx::Error>>().map_err(errors::of_read)
     }
 }
 

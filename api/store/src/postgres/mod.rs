@@ -64,7 +64,7 @@ use uuid::Uuid;
 
 use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
-    Loaded, Retention, Settings, Undone,
+    Loaded, OwnedClaim, Pruned, Retention, Settings, Undone,
 };
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
@@ -101,6 +101,7 @@ pub struct PostgresBackend {
     general: Lanes,
     observer: Option<Observer>,
     hint: Arc<watch::Sender<Hint>>,
+    leases: Arc<watch::Sender<u64>>,
     /// Newest revision seen by a commit of this process.
     newest: AtomicI64,
     /// First revision that has no partition yet, as far as this process knows.
@@ -123,13 +124,15 @@ impl PostgresBackend {
             general: Lanes::new(connect.clone(), options.connections.max(2)),
             observer: options.observer,
             hint: Arc::new(watch::Sender::new(Hint::default())),
+            leases: Arc::new(watch::Sender::new(0)),
             newest: AtomicI64::new(0),
             partitioned: Arc::new(AtomicI64::new(0)),
             open: Mutex::new(HashMap::new()),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
-        backend.tasks.spawn(listen::listen(connect, Arc::clone(&backend.hint), backend.stop.clone()));
+        let heard = listen::Heard { hint: Arc::clone(&backend.hint), leases: Arc::clone(&backend.leases) };
+        backend.tasks.spawn(listen::listen(connect, heard, backend.stop.clone()));
         Ok(backend)
     }
 
@@ -200,22 +203,20 @@ impl Backend for PostgresBackend {
         self.read_history(of).boxed()
     }
 
+    fn tombstones<'a>(&'a self, uids: &'a [Uuid]) -> Answer<'a, Vec<HistoryRow>> {
+        self.read_tombstones(uids).boxed()
+    }
+
     fn claims<'a>(&'a self, space: &'a str) -> Answer<'a, Vec<ClaimRow>> {
         async move {
             let rows = self.read(statements::CLAIMS, sqlx::query(statements::CLAIMS.sql).bind(space)).await?;
-            rows.iter()
-                .map(|row| {
-                    Ok(ClaimRow {
-                        space: row.try_get("space")?,
-                        value: row.try_get("value")?,
-                        owner: row.try_get("owner")?,
-                        shared: row.try_get("shared")?,
-                    })
-                })
-                .collect::<Result<_, sqlx::Error>>()
-                .map_err(errors::of_read)
+            rows.iter().map(rows::claim).collect::<Result<_, _>>().map_err(errors::of_read)
         }
         .boxed()
+    }
+
+    fn all_claims<'a>(&'a self, after: Option<&'a ClaimRow>, limit: usize) -> Answer<'a, Vec<OwnedClaim>> {
+        self.read_all_claims(after, limit).boxed()
     }
 
     fn maintain(&self, retention: Retention) -> Answer<'_, Revision> {
@@ -282,6 +283,10 @@ impl Backend for PostgresBackend {
         self.give_up_lease(lease).boxed()
     }
 
+    fn lease_hints(&self) -> watch::Receiver<u64> {
+        self.leases.subscribe()
+    }
+
     fn renew_gateway<'a>(
         &'a self,
         gateway: Uuid,
@@ -317,6 +322,10 @@ impl Backend for PostgresBackend {
 
     fn sessions(&self) -> Answer<'_, Vec<SessionRow>> {
         self.read_sessions().boxed()
+    }
+
+    fn prune_presence(&self, age: Duration, limit: usize) -> Answer<'_, Pruned> {
+        self.remove_presence(age, limit).boxed()
     }
 
     fn record_heartbeats<'a>(&'a self, beats: &'a [Heartbeat]) -> Answer<'a, ()> {

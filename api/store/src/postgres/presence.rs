@@ -7,8 +7,9 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use super::{PostgresBackend, errors, statements};
-use crate::backend::BackendError;
+use super::statements::{self, Statement};
+use super::{PostgresBackend, errors};
+use crate::backend::{BackendError, Pruned};
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
 
 fn micros(duration: Duration) -> i64 {
@@ -107,6 +108,22 @@ impl PostgresBackend {
     pub(super) async fn read_sessions(&self) -> Result<Vec<SessionRow>, BackendError> {
         let rows = self.read(statements::SESSIONS, sqlx::query(statements::SESSIONS.sql)).await?;
         rows.iter().map(session).collect::<Result<_, _>>().map_err(errors::of_read)
+    }
+
+    pub(super) async fn remove_presence(&self, age: Duration, limit: usize) -> Result<Pruned, BackendError> {
+        let (age, limit) = (micros(age), i64::try_from(limit).unwrap_or(i64::MAX));
+        let query = sqlx::query(statements::END_STALE_SESSIONS.sql).bind(age).bind(limit);
+        let sessions = self.change_some(statements::END_STALE_SESSIONS, query).await?.len();
+        self.prune(statements::PRUNE_SEEN, age, limit).await?;
+        let gateways = self.prune(statements::PRUNE_GATEWAYS, age, limit).await?;
+        let heartbeats = self.prune(statements::PRUNE_HEARTBEATS, age, limit).await?;
+        Ok(Pruned { sessions, gateways, heartbeats })
+    }
+
+    async fn prune(&self, statement: Statement, age: i64, limit: i64) -> Result<usize, BackendError> {
+        let query = sqlx::query(statement.sql).bind(age).bind(limit);
+        let done = self.change(statement, query).await?;
+        Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
     }
 
     pub(super) async fn write_heartbeats(&self, beats: &[Heartbeat]) -> Result<(), BackendError> {

@@ -10,7 +10,7 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::encode;
-use crate::backend::{Fingerprint, Head, HistoryRow, Identity, LogRow};
+use crate::backend::{ClaimRow, Fingerprint, Head, HistoryRow, Identity, LogRow};
 use crate::types::{Attribution, Change, ChangeKind, Columns, Draft, Entry, Index, Revision};
 
 type Result<T> = std::result::Result<T, sqlx::Error>;
@@ -122,6 +122,15 @@ pub fn anchor(row: &PgRow) -> Result<Option<Fingerprint>> {
         name: row.try_get("anchor_name")?,
     };
     Ok(Some(Fingerprint::of(revision, &key, row.try_get("anchor_uid")?, row.try_get("anchor_audit")?)))
+}
+
+pub fn claim(row: &PgRow) -> Result<ClaimRow> {
+    Ok(ClaimRow {
+        space: row.try_get("space")?,
+        value: row.try_get("value")?,
+        owner: row.try_get("owner")?,
+        shared: row.try_get("shared")?,
+    })
 }
 
 pub fn history(row: &PgRow) -> Result<HistoryRow> {

@@ -183,6 +183,23 @@ pub const HISTORY_OF_KEY: Statement = keyed(
          where kind = $1 and ns = $2 and name = $3 order by rv desc"
     ),
 );
+/// $1 uids.
+pub const TOMBSTONES: Statement = keyed(
+    "tombstones",
+    concat!(
+        "select ",
+        history_columns!(),
+        ", true as deleted from horchestra.tombstones where uid = any ($1::uuid[])"
+    ),
+);
+/// $1 space, $2 value and $3 owner to start behind, $4 how many.
+pub const ALL_CLAIMS: Statement = keyed(
+    "all_claims",
+    "select c.space, c.value, c.owner, c.shared, \
+     exists (select 1 from horchestra.tombstones t where t.uid = c.owner) as owner_deleted \
+     from horchestra.claims c where (c.space, c.value, c.owner) > ($1::text, $2::text, $3::uuid) \
+     order by c.space, c.value, c.owner limit $4",
+);
 /// $1 space.
 pub const CLAIMS: Statement = keyed(
     "claims",
@@ -237,8 +254,11 @@ pub const RENEW_LEASE: Statement = keyed(
      where l.name = $1 and l.holder = $2 and l.epoch = $3 and exists (select 1 from horchestra.lease_epochs e \
      where e.name = $1 and e.epoch = $3 and e.held)",
 );
-pub const RELEASE_LEASE: Statement =
-    keyed("release_lease", "select horchestra.release_lease($1::text, $2::uuid, $3::bigint)");
+/// Those who wait for a lease are told of it.
+pub const RELEASE_LEASE: Statement = keyed(
+    "release_lease",
+    "select horchestra.release_lease($1::text, $2::uuid, $3::bigint), pg_notify('horchestra', 'lease')",
+);
 
 pub const RENEW_GATEWAY: Statement = keyed(
     "renew_gateway",
@@ -273,6 +293,41 @@ pub const TOUCH_SESSIONS: Statement = keyed(
 pub const SESSION_OF: Statement =
     keyed("session_of", concat!(session_query!(), " where s.node = $1 and g.until > clock_timestamp()"));
 pub const SESSIONS: Statement = keyed("sessions", concat!(session_query!(), " order by s.node"));
+
+/// $1 age in microseconds, $2 how many; so in the next three. Whoever claimed a node meanwhile holds another
+/// session, which stays.
+pub const END_STALE_SESSIONS: Statement = keyed(
+    "end_stale_sessions",
+    "select horchestra.release_session(x.node, x.epoch, x.session) from (select s.node, s.epoch, s.session \
+     from horchestra.node_sessions s left join horchestra.gateways g on g.id = s.gateway \
+     left join horchestra.session_presence p on p.node = s.node and p.session = s.session \
+     where coalesce(g.until <= clock_timestamp(), true) \
+     and greatest(s.opened_at, p.last_seen) < clock_timestamp() - $1::bigint * interval '1 microsecond' \
+     order by s.node limit $2) x",
+);
+/// When sessions that ended were last heard of.
+pub const PRUNE_SEEN: Statement = keyed(
+    "prune_seen",
+    "delete from horchestra.session_presence p using (select x.node, x.session \
+     from horchestra.session_presence x \
+     where x.last_seen < clock_timestamp() - $1::bigint * interval '1 microsecond' \
+     and not exists (select 1 from horchestra.node_sessions s where s.node = x.node and s.session = x.session) \
+     order by x.node limit $2) old where p.node = old.node and p.session = old.session",
+);
+pub const PRUNE_GATEWAYS: Statement = keyed(
+    "prune_gateways",
+    "delete from horchestra.gateways g using (select x.id from horchestra.gateways x \
+     where x.until < clock_timestamp() - $1::bigint * interval '1 microsecond' order by x.id limit $2) old \
+     where g.id = old.id and g.until < clock_timestamp() - $1::bigint * interval '1 microsecond'",
+);
+pub const PRUNE_HEARTBEATS: Statement = keyed(
+    "prune_heartbeats",
+    "delete from horchestra.heartbeats h using (select x.node from horchestra.heartbeats x \
+     where x.at < clock_timestamp() - $1::bigint * interval '1 microsecond' \
+     and not exists (select 1 from horchestra.objects o where o.kind = 2 and o.ns = '' and o.name = x.node) \
+     order by x.node limit $2) old \
+     where h.node = old.node and h.at < clock_timestamp() - $1::bigint * interval '1 microsecond'",
+);
 
 /// $1 nodes, $2 cpu, $3 memory.
 pub const RECORD_HEARTBEATS: Statement = keyed(
@@ -357,7 +412,9 @@ pub const ALL: &[Statement] = &[
     UNDO,
     HISTORY_OF_UID,
     HISTORY_OF_KEY,
+    TOMBSTONES,
     CLAIMS,
+    ALL_CLAIMS,
     SEALED_HEADS,
     SEALED_LOG,
     RESEAL,
@@ -376,6 +433,10 @@ pub const ALL: &[Statement] = &[
     TOUCH_SESSIONS,
     SESSION_OF,
     SESSIONS,
+    END_STALE_SESSIONS,
+    PRUNE_SEEN,
+    PRUNE_GATEWAYS,
+    PRUNE_HEARTBEATS,
     RECORD_HEARTBEATS,
     HEARTBEATS,
     PARTITIONS,

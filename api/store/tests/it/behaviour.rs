@@ -46,6 +46,7 @@ macro_rules! suite {
             claims_of_one_batch_see_each_other,
             an_object_comes_with_its_claims_or_not_at_all,
             numbers_are_unclaimed_by_others,
+            all_claims_are_read_in_stretches_with_the_fate_of_their_owners,
         );
         $crate::behaviour::suite!(@ $world, log:
             the_log_is_read_in_stretches_with_anchors,
@@ -61,6 +62,8 @@ macro_rules! suite {
             a_node_has_one_live_session,
             a_retired_gateway_gives_its_sessions_free,
             heartbeats_are_kept_with_their_age,
+            presence_that_stands_for_nothing_is_pruned,
+            a_released_lease_is_told_of,
         );
         $crate::behaviour::suite!(@ $world, reads:
             lists_are_ordered_and_start_where_asked,

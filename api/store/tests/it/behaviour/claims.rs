@@ -1,6 +1,6 @@
 //! Claims.
 
-use horchestra_store::{CommitError, Guard, Item, Op, Refusal, Store};
+use horchestra_store::{ClaimRow, CommitError, Guard, Item, Op, OwnedClaim, Refusal, Store};
 use uuid::Uuid;
 
 use crate::fixture::*;
@@ -196,4 +196,42 @@ pub async fn numbers_are_unclaimed_by_others(world: &World) {
     for ((what, _, expected), result) in batch.iter().zip(&done.items) {
         assert_eq!(result.is_ok(), *expected, "{what}: {result:?}");
     }
+}
+
+pub async fn all_claims_are_read_in_stretches_with_the_fate_of_their_owners(world: &World) {
+    let store = world.store().await;
+    let (ips, ports) = (space("ip"), space("port"));
+    let (alive, dead) = (created(&store, &app("alive"), "1").await, created(&store, &app("dead"), "1").await);
+    let stranger = Uuid::new_v4();
+    put(&store, delete(&dead)).await;
+    let mut expected = Vec::new();
+    for (space, value, owner, shared) in [
+        (&ips, "1", alive.uid, true),
+        (&ips, "1", dead.uid, true),
+        (&ips, "2", stranger, false),
+        (&ports, "1", dead.uid, false),
+    ] {
+        assert!(takes(&store, claim(space, value, owner, shared)).await);
+        let claim = ClaimRow { space: space.clone(), value: value.into(), owner, shared };
+        expected.push(OwnedClaim { claim, owner_deleted: owner == dead.uid });
+    }
+    expected.sort_by(|a, b| a.claim.cmp(&b.claim));
+    for limit in 1..=5 {
+        let mut seen: Vec<OwnedClaim> = Vec::new();
+        loop {
+            let after = seen.last().map(|last| last.claim.clone());
+            let page = within(store.all_claims(after.as_ref(), limit)).await.expect("read");
+            assert!(page.len() <= limit);
+            if page.is_empty() {
+                break;
+            }
+            seen.extend(page);
+        }
+        assert_eq!(seen, expected, "{limit} at a time");
+    }
+    let tombstones = within(store.tombstones(&[alive.uid, dead.uid, stranger])).await.expect("read");
+    let found: Vec<(Uuid, &str)> = tombstones.iter().map(|row| (row.uid, row.who.verb.as_str())).collect();
+    assert_eq!(found, [(dead.uid, "test")]);
+    assert!(tombstones[0].deleted && tombstones[0].body == dead.body);
+    assert!(within(store.tombstones(&[])).await.expect("read").is_empty());
 }

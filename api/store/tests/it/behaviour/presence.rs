@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use horchestra_store::{Heartbeat, SessionClaim, SessionGrant};
+use horchestra_store::{Heartbeat, Pruned, SessionClaim, SessionGrant, SessionRow};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::fixture::*;
@@ -125,4 +126,55 @@ pub async fn heartbeats_are_kept_with_their_age(world: &World) {
     assert!(rows.iter().all(|row| row.age < PATIENCE && row.at > 0));
     assert!(rows[0].at <= rows[1].at);
     assert_eq!(within(store.fresh()).await.expect("fresh").revision(), base, "no object changed");
+}
+
+pub async fn presence_that_stands_for_nothing_is_pruned(world: &World) {
+    let store = world.store().await;
+    let (alive, dead) = (Uuid::new_v4(), Uuid::new_v4());
+    for (gateway, ttl) in [(alive, LONG), (dead, Duration::ZERO)] {
+        within(store.renew_gateway(gateway, "127.0.0.1:1", ttl)).await.expect("renewed");
+    }
+    let mut grants = Vec::new();
+    for (gateway, name) in [(alive, "a"), (dead, "b"), (dead, "c"), (Uuid::new_v4(), "d")] {
+        let grant = within(store.claim_session(claim(gateway, name), LONG)).await.expect("answered");
+        grants.push((name.to_owned(), grant.expect("free")));
+    }
+    within(store.touch_sessions(dead, &grants[1..3])).await.expect("seen");
+    put(&store, create(&node("a"), "1")).await;
+    let beats =
+        ["a", "b", "c"].map(|node| Heartbeat { node: node.into(), allocated_cpu: 0, allocated_memory: 0 });
+    within(store.record_heartbeats(&beats)).await.expect("recorded");
+    let none = Pruned::default();
+    let prune = async |age, limit| within(store.prune_presence(age, limit)).await.expect("answered");
+    assert_eq!(prune(LONG, 10).await, none, "too fresh, all of it");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let one_of_each = Pruned { sessions: 1, gateways: 1, heartbeats: 1 };
+    assert_eq!(prune(Duration::from_millis(1), 1).await, one_of_each, "not more at a time than asked for");
+    assert_eq!(prune(Duration::from_millis(1), 10).await, Pruned { gateways: 0, heartbeats: 1, sessions: 2 });
+    assert_eq!(prune(Duration::from_millis(1), 10).await, none);
+    let nodes = |rows: Vec<SessionRow>| rows.into_iter().map(|row| row.node).collect::<Vec<_>>();
+    assert_eq!(nodes(within(store.sessions()).await.expect("read")), ["a"]);
+    assert!(within(store.session_of("a")).await.expect("read").is_some());
+    let left: Vec<String> =
+        within(store.heartbeats()).await.expect("read").into_iter().map(|row| row.heartbeat.node).collect();
+    assert_eq!(left, ["a"], "that of a node that is there");
+    // A gateway that was away for that long learns that its sessions are lost.
+    let lost = within(store.touch_sessions(dead, &grants[1..3])).await.expect("answered");
+    assert_eq!(lost, ["b", "c"]);
+    assert!(within(store.renew_gateway(dead, "127.0.0.1:1", LONG)).await.expect("renewed"), "as a new one");
+}
+
+pub async fn a_released_lease_is_told_of(world: &World) {
+    let (one, other) = (world.store().await, world.store().await);
+    let name = format!("lease-{}", Uuid::new_v4());
+    let mut hints = other.lease_hints();
+    // A hint may be missed while the connection that hears is being made.
+    loop {
+        let lease = within(one.acquire_lease(&name, Uuid::new_v4(), LONG)).await.expect("answered");
+        hints.mark_unchanged();
+        within(one.release_lease(&lease.expect("free"))).await.expect("answered");
+        if timeout(Duration::from_millis(200), hints.changed()).await.is_ok() {
+            break;
+        }
+    }
 }
