@@ -25,6 +25,8 @@ pub enum Door {
     Deny,
     /// Takes finalizers off an object that is being deleted.
     Finalize,
+    /// The node is lost: nothing waits for it any more.
+    Forget,
     /// The control plane leaves the object as it is.
     Freeze,
     /// Lists the versions of the object that are kept.
@@ -42,12 +44,13 @@ pub const REVISION_LIST: &str = "RevisionList";
 
 impl Door {
     /// In byte order of their names.
-    pub const ALL: [Door; 10] = [
+    pub const ALL: [Door; 11] = [
         Door::Admit,
         Door::Approve,
         Door::Cordon,
         Door::Deny,
         Door::Finalize,
+        Door::Forget,
         Door::Freeze,
         Door::Revisions,
         Door::Rollback,
@@ -63,6 +66,7 @@ impl Door {
             Door::Cordon => "cordon",
             Door::Deny => "deny",
             Door::Finalize => "finalize",
+            Door::Forget => "forget",
             Door::Freeze => "freeze",
             Door::Revisions => "revisions",
             Door::Rollback => "rollback",
@@ -82,7 +86,7 @@ impl Door {
     /// Whether objects of the kind have it.
     pub fn opens(self, kind: Kind) -> bool {
         match self {
-            Door::Admit | Door::Cordon | Door::Uncordon => kind == Kind::Node,
+            Door::Admit | Door::Cordon | Door::Forget | Door::Uncordon => kind == Kind::Node,
             Door::Approve | Door::Deny => kind == Kind::CertificateSigningRequest,
             Door::Freeze | Door::Thaw => matches!(kind, Kind::Application | Kind::ApplicationSet),
             // Events expire whatever holds them.
@@ -125,6 +129,10 @@ impl Door {
             Door::Finalize => format!(
                 "Takes finalizers off the {what} that is being deleted, without asking who put them there. \
                  For members of system:masters."
+            ),
+            Door::Forget => format!(
+                "Removes the {what} that is lost, and what is being deleted on it without waiting any longer. \
+                 Refused while it is heard of."
             ),
             Door::Freeze => format!("Makes the control plane leave the {what} as it is."),
             Door::Revisions => format!("Lists the versions of the {what} that are kept, newest first."),

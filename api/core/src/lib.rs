@@ -22,6 +22,7 @@ pub mod metadata;
 pub mod names;
 pub mod object;
 pub mod openapi;
+pub mod owners;
 pub mod patch;
 pub mod path;
 pub mod quantity;

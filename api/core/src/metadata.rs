@@ -8,8 +8,16 @@ use serde_json::Value;
 use crate::names::{label_fault, subdomain_fault};
 use crate::object::Object;
 
+/// Kubernetes' marker for "let the dependents go".
+pub const ORPHAN: &str = "orphan";
+/// Kubernetes' marker for "not before the dependents".
+pub const FOREGROUND: &str = "foregroundDeletion";
+/// Held by the node that an Application is placed on.
+pub const NODE_TEARDOWN: &str = "horchestra.io/node-teardown";
+/// Held by the children of an ApplicationSet.
+pub const CHILD_TEARDOWN: &str = "horchestra.io/child-teardown";
 /// Finalizers that only the server sets and removes.
-pub const SYSTEM_FINALIZERS: [&str; 2] = ["orphan", "foregroundDeletion"];
+pub const SYSTEM_FINALIZERS: [&str; 2] = [ORPHAN, FOREGROUND];
 /// Finalizers under this prefix belong to the server as well.
 pub const SYSTEM_FINALIZER_PREFIX: &str = "horchestra.io/";
 /// Annotation in which `kubectl apply` keeps what it last applied.

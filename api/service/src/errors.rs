@@ -78,6 +78,13 @@ pub(crate) fn modified(key: &Key) -> Status {
     )
 }
 
+const TERM_OVER: &str = "the writer's term has ended";
+
+/// The answer to a loop or gateway that writes after its term.
+pub(crate) fn term_over(key: &Key) -> Status {
+    Status::conflict(key.kind, &key.name, TERM_OVER)
+}
+
 /// The 410 for a revision below the log.
 pub(crate) fn too_old(asked: Revision, oldest: Revision) -> Status {
     Status::expired(format!("too old resource version: {asked} ({oldest})"))
@@ -121,6 +128,7 @@ fn guard_error(guard: &horchestra_store::Guard) -> DoorError {
 pub(crate) fn door_status(status: Status) -> DoorError {
     match status.reason {
         Reason::NotFound => DoorError::Gone,
+        Reason::Conflict if status.message.ends_with(TERM_OVER) => DoorError::Fenced,
         Reason::TooManyRequests | Reason::ServiceUnavailable | Reason::Timeout => {
             DoorError::Unavailable(status)
         }

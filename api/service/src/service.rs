@@ -9,7 +9,7 @@ use horchestra_core::gates::Gates;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::ranges::Network;
 use horchestra_core::status::Status;
-use horchestra_store::{Entry, Revision, Store};
+use horchestra_store::{ClaimRow, Entry, Revision, Store};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -349,6 +349,56 @@ impl Service {
         why: &str,
     ) -> Result<Outcome, DoorError> {
         self.hold(context, key, revision, why).await
+    }
+
+    /// Deletes an object because its owners are gone, or wait for it; unless it has changed since it was looked
+    /// at. What is being deleted already stays as it is.
+    pub async fn collect(
+        &self,
+        context: &RequestContext,
+        judged: &Entry,
+        propagation: Propagation,
+    ) -> Result<Outcome, DoorError> {
+        self.collect_object(context, judged, propagation).await
+    }
+
+    /// Takes the references to owners with these uids off an object.
+    pub async fn disown(
+        &self,
+        context: &RequestContext,
+        judged: &Entry,
+        uids: &[String],
+    ) -> Result<Outcome, DoorError> {
+        self.disown_object(context, judged, uids).await
+    }
+
+    /// Ends what an owner that is being deleted waits for under this policy.
+    pub async fn let_go(
+        &self,
+        context: &RequestContext,
+        judged: &Entry,
+        policy: Propagation,
+    ) -> Result<Outcome, DoorError> {
+        self.let_owner_go(context, judged, policy).await
+    }
+
+    /// Ends the wait for a node that was forgotten, for an Application that is being deleted; if there is a Node
+    /// of that name again, nothing happens.
+    pub async fn forget_teardown(
+        &self,
+        context: &RequestContext,
+        judged: &Entry,
+    ) -> Result<Outcome, DoorError> {
+        self.give_up_teardown(context, judged).await
+    }
+
+    /// Gives back what owners hold that were deleted, each in its space. Answers how many such holds are gone.
+    pub async fn release_claims(
+        &self,
+        context: &RequestContext,
+        claims: &[ClaimRow],
+    ) -> Result<usize, DoorError> {
+        self.release_stray(context, claims).await
     }
 
     /// Sets the `Ready` condition of a Node.

@@ -2,16 +2,12 @@
 
 use horchestra_core::kind::Kind;
 use horchestra_core::metadata::is_system_finalizer;
+pub(crate) use horchestra_core::metadata::{CHILD_TEARDOWN, NODE_TEARDOWN};
 use horchestra_core::object::Object;
 use horchestra_core::status::{Cause, Status};
 use serde_json::json;
 
 use super::{Attributes, Denial, Operation, Verdict};
-
-/// Held by the node that an Application is placed on.
-pub(crate) const NODE_TEARDOWN: &str = "horchestra.io/node-teardown";
-/// Held by the children of an ApplicationSet.
-pub(crate) const CHILD_TEARDOWN: &str = "horchestra.io/child-teardown";
 
 fn set(object: &mut Object, finalizers: Vec<String>) {
     if finalizers.is_empty() {

@@ -45,6 +45,7 @@ pub(crate) use finalizers::{CHILD_TEARDOWN, NODE_TEARDOWN, refuse_deletion_mark,
 pub(crate) use nodes::{
     ADMITTED, SELF_REGISTERED, SELF_REGISTERED_MESSAGE, ensure_status as ensure_node_status, set_admitted,
 };
+pub(crate) use ownership::release_child;
 pub(crate) use table::{CallerClass, Door, Operation, Plugin};
 
 use crate::caller::Caller;

@@ -64,6 +64,15 @@ pub(super) fn restore(object: &mut Object, map: &str, key: &str, stored: Option<
     }
 }
 
+/// Takes off the marks by which a set knows its children.
+pub(crate) fn release_child(object: &mut Object) {
+    for (map, keys) in [("labels", &LABELS[..]), ("annotations", &[HASH][..])] {
+        for key in keys {
+            restore(object, map, key, None);
+        }
+    }
+}
+
 pub(super) fn check(attributes: &Attributes<'_>, object: &Object) -> Result<(), Denial> {
     if attributes.key.kind != Kind::Application {
         return Ok(());

@@ -15,6 +15,7 @@ mod bind;
 pub(crate) mod certificates;
 mod event;
 mod finalize;
+mod forget;
 mod node;
 mod node_status;
 pub(crate) mod people;

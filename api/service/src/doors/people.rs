@@ -1,5 +1,5 @@
-//! Doors for people: freeze, thaw, cordon, uncordon, admit, rollback, finalize; and approve and deny, which are told
-//! of in [`super::certificates`].
+//! Doors for people: freeze, thaw, cordon, uncordon, admit, rollback; and finalize, forget, approve and deny, which
+//! are told of in [`super::finalize`], [`super::forget`] and [`super::certificates`].
 //!
 //! Each is permitted on its own, so that somebody may stop a workload's changes without being able to change
 //! it. What they share: the object must be the one that the caller means (its uid, and its version by the rule
@@ -71,6 +71,7 @@ impl Service {
         match door {
             Door::Rollback => self.roll_back(context, key, order, options).await,
             Door::Finalize => self.finalize(context, key, order, options).await,
+            Door::Forget => self.forget(context, key, order, options).await,
             Door::Approve => self.approve(context, key, order, options).await,
             Door::Deny => self.deny(context, key, order, options).await,
             Door::Cordon | Door::Uncordon => {

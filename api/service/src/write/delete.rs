@@ -5,29 +5,41 @@
 //! it was judged on, an object that got its first finalizer in between (a bind) is judged again and marked
 //! instead.
 //!
-//! Propagation policies are taken on every kind. Only an ApplicationSet has dependents, so only there
-//! `Orphan` leaves a mark; on all other kinds the policies come to the same.
+//! # Dependents
+//!
+//! What names the object as its owner is garbage once the object is gone, and the garbage collection deletes it
+//! then. That is `Background`, and what happens when a request says nothing. Two policies make the object wait:
+//! with `Foreground` it is marked with the finalizer `foregroundDeletion` and goes after its dependents, with
+//! `Orphan` it is marked with `orphan` and goes once they no longer name it.
+//!
+//! Most objects have no dependents, and then there is nothing to wait for: the object goes (or is marked for
+//! other reasons) without any such finalizer, under the guard that nothing names it as its owner. Where that
+//! guard fails, the deletion is planned again, with the finalizer. So nobody looks for dependents here, and none
+//! that comes in between is overlooked.
+//!
+//! An ApplicationSet is held for the sake of its children under every policy, and always gets the finalizer of
+//! the policy beside that: its controller reads `orphan`. A policy counts when the object is first deleted;
+//! later ones change nothing, but for `Orphan`, which is still taken for the dependents that are left.
 
 use std::sync::Arc;
 
 use futures::StreamExt as _;
 use horchestra_core::kind::{Key, Kind};
+use horchestra_core::metadata::{FOREGROUND, ORPHAN};
 use horchestra_core::object::Object;
 use horchestra_core::status::{Cause, Reason, Status};
-use horchestra_store::{Class, Entry};
+use horchestra_store::{Class, Entry, Guard, Relation};
 use serde_json::{Value, json};
 
-use super::draft::{columns, draft, spec_of};
+use super::draft::{as_owner, columns, draft, spec_of};
 use super::update::clear_object;
 use super::{Attempt, Plan, Planned, tracking};
-use crate::admission::{self, Attributes, CallerClass, Door, Operation, Verdict};
+use crate::admission::{self, Attributes, CallerClass, Demand, Door, Operation, Verdict};
 use crate::caller::RequestContext;
 use crate::clock;
 use crate::request::{Contents, DeleteOptions, Deleted, ListRequest, Propagation};
 use crate::service::Service;
 
-/// Kubernetes' marker for "let the dependents go".
-const ORPHAN: &str = "orphan";
 /// Deletions of a collection that are under way at the same time.
 const AT_ONCE: usize = 16;
 
@@ -91,7 +103,7 @@ impl Service {
     }
 }
 
-fn plan(
+pub(super) fn plan(
     service: &Service,
     context: &RequestContext,
     attempt: &Attempt<'_>,
@@ -116,9 +128,10 @@ fn plan(
     let mut verdict = Verdict::default();
     admission::validate(&attributes, &stored, &old.columns, &mut verdict)?;
     let mut object = stored.clone();
-    let orphan = key.kind == Kind::ApplicationSet && options.propagation == Some(Propagation::Orphan);
-    if orphan && !object.finalizers().is_empty() {
-        admission::set_finalizer(&mut object, ORPHAN, true);
+    if waits_for_dependents(attempt, old, &stored, options.propagation, &mut verdict) {
+        let orphan = options.propagation == Some(Propagation::Orphan);
+        admission::set_finalizer(&mut object, ORPHAN, orphan);
+        admission::set_finalizer(&mut object, FOREGROUND, !orphan);
     }
     if object.finalizers().is_empty() {
         return Ok(Plan { change: Planned::Erase(Arc::clone(old)), verdict });
@@ -131,6 +144,43 @@ fn plan(
     let managed = tracking::of_component(spec, context, Some((old, &stored)), &object);
     let draft = draft(spec, key, &object, columns, managed)?;
     Ok(Plan { change: Planned::Update { draft, old: Arc::clone(old), class: Class::Core }, verdict })
+}
+
+/// Whether the object gets the finalizer of the policy. Where it does not although the policy would have it
+/// wait, that rests on its having no dependents.
+fn waits_for_dependents(
+    attempt: &Attempt<'_>,
+    old: &Entry,
+    stored: &Object,
+    policy: Option<Propagation>,
+    verdict: &mut Verdict,
+) -> bool {
+    let policy = match policy {
+        None | Some(Propagation::Background) => return false,
+        Some(policy) => policy,
+    };
+    if stored.is_deleting() {
+        return policy == Propagation::Orphan;
+    }
+    if old.key.kind == Kind::ApplicationSet && !stored.finalizers().is_empty() {
+        return true;
+    }
+    let found = |guard: &Guard| matches!(guard, Guard::NoEdge { relation: Relation::Owner, .. });
+    if attempt.refused.iter().any(found) {
+        return true;
+    }
+    let why = "objects that it owns come and go all the time, try again";
+    let refusal = Status::conflict(old.key.kind, &old.key.name, why);
+    let target = as_owner(&old.key, &old.uid.to_string());
+    verdict.demands.push(Demand { guard: Guard::NoEdge { relation: Relation::Owner, target }, refusal });
+    false
+}
+
+/// Sets the deletion mark, unless there is one.
+pub(crate) fn mark_deleted(kind: Kind, object: &mut Object) {
+    if !object.is_deleting() {
+        mark(kind, object, None);
+    }
 }
 
 /// Sets the deletion mark. A later request can shorten the time that is granted, nothing else.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::{self, Object};
+use horchestra_core::owners;
 use horchestra_core::registry::{KindSpec, Reference};
 use horchestra_core::status::Status;
 use horchestra_store::{Columns, Draft, Edge, Index, Relation};
@@ -55,9 +56,18 @@ fn edges(spec: &KindSpec, key: &Key, object: &Object) -> Vec<Edge> {
         .iter()
         .map(|reference| Edge { relation: relation(reference), target: target(key, reference) })
         .collect();
+    let owned = owners::owners(key, object).into_iter().flatten();
+    edges.extend(
+        owned.map(|owner| Edge { relation: Relation::Owner, target: as_owner(&owner.key, &owner.uid) }),
+    );
     edges.sort();
     edges.dedup();
     edges
+}
+
+/// What references to an owner point to: not whatever has its name, but this very object.
+pub(crate) fn as_owner(owner: &Key, uid: &str) -> Key {
+    Key { name: format!("{}/{uid}", owner.name), ..owner.clone() }
 }
 
 /// The address that a reference of `from` points to.

@@ -21,6 +21,7 @@
 //! would turn a slow commit of one client into latency for all.
 
 mod apply;
+mod collect;
 mod create;
 mod delete;
 pub(crate) mod document;
@@ -32,6 +33,8 @@ pub(crate) mod rollback;
 pub(crate) mod tracking;
 mod update;
 
+pub(crate) use collect::release_teardown;
+pub(crate) use delete::mark_deleted;
 pub(crate) use identity::stamp_new;
 pub(crate) use update::{
     Replacement, check_revision, clear_object, parse_named, protect_erased_namespace, stored_object,
@@ -96,6 +99,8 @@ pub(crate) struct Attempt<'a> {
     pub view: &'a Snapshot,
     /// Counts from 0.
     pub number: usize,
+    /// Guards by which the store refused earlier attempts.
+    pub refused: &'a [Guard],
 }
 
 impl Service {
@@ -116,8 +121,9 @@ impl Service {
         let mut view = if fresh { self.fresh().await? } else { store.snapshot() };
         let mut turn: Option<OwnedMutexGuard<()>> = None;
         let mut last_refusal = None;
+        let mut refused: Vec<Guard> = Vec::new();
         for number in 0..ATTEMPTS {
-            let planned = plan(Attempt { view: &view, number });
+            let planned = plan(Attempt { view: &view, number, refused: &refused });
             let plan = match planned {
                 Ok(Plan { change: Planned::Nothing(_), .. }) | Err(_) if !fresh => {
                     view = self.fresh().await?;
@@ -191,7 +197,7 @@ impl Service {
                     return Ok(Written { entry, created, erased, warnings });
                 }
                 Err(CommitError::Refused(Refusal::Guard { index, .. })) if index < fences => {
-                    return Err(Status::conflict(key.kind, &key.name, "the writer's term has ended"));
+                    return Err(errors::term_over(key));
                 }
                 // Claims are judged after everything else of the item: this one is taken, right now.
                 Err(CommitError::Refused(Refusal::ClaimTaken { space, value })) => {
@@ -207,7 +213,10 @@ impl Service {
                 }
                 Err(CommitError::Refused(refusal)) => {
                     last_refusal = match &refusal {
-                        Refusal::Guard { index, .. } => refusals.into_iter().nth(index - fences),
+                        Refusal::Guard { index, guard } => {
+                            refused.push(guard.clone());
+                            refusals.into_iter().nth(index - fences)
+                        }
                         _ => None,
                     };
                     tracing::debug!(%key, %refusal, number, "planning a write again");

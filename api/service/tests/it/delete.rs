@@ -1,5 +1,5 @@
-use horchestra_core::kind::Kind;
-use horchestra_service::{DeleteOptions, ListRequest, Preconditions, Propagation};
+use horchestra_core::kind::{Key, Kind};
+use horchestra_service::{DeleteOptions, Deleted, ListRequest, Preconditions, Propagation};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -114,7 +114,7 @@ async fn a_namespace_that_holds_something_stays_and_says_what() {
     assert!(status.message.contains("application x"), "{status}");
     let status = world.delete(&namespace("default")).await.unwrap_err();
     assert_eq!(status.code(), 403, "the default namespace stays");
-    world.delete(&horchestra_core::kind::Key::namespaced(Kind::Application, "other", "x")).await.unwrap();
+    world.delete(&Key::namespaced(Kind::Application, "other", "x")).await.unwrap();
     assert!(world.delete(&namespace("other")).await.unwrap().erased);
     let body = json!({"kind": "Application", "metadata": {"name": "x", "namespace": "other"}, "spec": {"image": "x"}});
     assert_eq!(world.create(body).await.unwrap_err().code(), 404);
@@ -218,5 +218,129 @@ async fn every_kind_of_a_namespace_keeps_it_but_events() {
         assert_eq!(status.code(), 403, "{kind}: {status}");
         let held = format!("{} x", kind.name().to_lowercase());
         assert!(status.message.contains(&held), "{kind}: {status}");
+    }
+}
+
+async fn delete_as(world: &World, key: &Key, propagation: Option<Propagation>) -> Deleted {
+    let options = DeleteOptions { propagation, ..DeleteOptions::default() };
+    world.service.delete(&admin(), key, &options).await.unwrap()
+}
+
+fn volume(name: &str) -> Key {
+    Key::namespaced(Kind::PersistentVolume, "default", name)
+}
+
+/// A volume, and one that it owns.
+async fn owner_with_dependent(world: &World) -> Key {
+    let owner =
+        world.create(json!({"kind": "PersistentVolume", "metadata": {"name": "p"}, "spec": {}})).await;
+    let uid = owner.unwrap().entry.uid.to_string();
+    let reference =
+        json!({"apiVersion": "horchestra.io/v1", "kind": "PersistentVolume", "name": "p", "uid": uid});
+    let metadata = json!({"name": "a", "ownerReferences": [reference]});
+    world.create(json!({"kind": "PersistentVolume", "metadata": metadata, "spec": {}})).await.unwrap();
+    volume("p")
+}
+
+#[tokio::test]
+async fn an_owner_waits_for_its_dependents_where_the_policy_says_so() {
+    use Propagation::{Background, Foreground, Orphan};
+    for (policy, finalizers) in [
+        (None, None),
+        (Some(Background), None),
+        (Some(Foreground), Some(json!(["foregroundDeletion"]))),
+        (Some(Orphan), Some(json!(["orphan"]))),
+    ] {
+        let world = World::new().await;
+        let key = owner_with_dependent(&world).await;
+        let deleted = delete_as(&world, &key, policy).await;
+        assert_eq!(deleted.erased, finalizers.is_none(), "{policy:?}");
+        if let Some(finalizers) = finalizers {
+            let marked = world.get(&key).await.unwrap();
+            assert_eq!(marked["metadata"]["finalizers"], finalizers, "{policy:?}");
+            assert!(marked["metadata"]["deletionTimestamp"].is_string());
+        }
+        let dependent = world.get(&volume("a")).await.unwrap();
+        assert!(dependent["metadata"].get("deletionTimestamp").is_none(), "that is for the collection");
+    }
+}
+
+#[tokio::test]
+async fn a_later_request_changes_the_policy_to_orphan_and_to_nothing_else() {
+    use Propagation::{Background, Foreground, Orphan};
+    for (first, second, finalizers) in [
+        (Foreground, Background, "foregroundDeletion"),
+        (Foreground, Orphan, "orphan"),
+        (Orphan, Foreground, "orphan"),
+        (Orphan, Background, "orphan"),
+        (Orphan, Orphan, "orphan"),
+    ] {
+        let world = World::new().await;
+        let key = owner_with_dependent(&world).await;
+        let marked = delete_as(&world, &key, Some(first)).await;
+        let again = delete_as(&world, &key, Some(second)).await;
+        let object = tree(&again.entry);
+        assert_eq!(object["metadata"]["finalizers"], json!([finalizers]), "{first:?} {second:?}");
+        let since = &tree(&marked.entry)["metadata"]["deletionTimestamp"];
+        assert_eq!(&object["metadata"]["deletionTimestamp"], since, "{first:?} {second:?}");
+        let same = again.entry.revision == marked.entry.revision;
+        assert_eq!(same, second != Orphan || first == Orphan, "{first:?} {second:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_others_hold_waits_for_dependents_only_if_it_has_any() {
+    for policy in [Propagation::Foreground, Propagation::Orphan] {
+        let world = World::new().await;
+        let mut body = application("web");
+        body["metadata"]["finalizers"] = json!(["example.com/a"]);
+        world.create(body).await.unwrap();
+        let marked = tree(&delete_as(&world, &app("web"), Some(policy)).await.entry);
+        assert_eq!(marked["metadata"]["finalizers"], json!(["example.com/a"]), "{policy:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_set_keeps_its_hold_under_every_policy() {
+    use Propagation::{Background, Foreground, Orphan};
+    let key = Key::namespaced(Kind::ApplicationSet, "default", "s");
+    for (policy, finalizers) in [
+        (None, json!(["horchestra.io/child-teardown"])),
+        (Some(Background), json!(["horchestra.io/child-teardown"])),
+        (Some(Foreground), json!(["horchestra.io/child-teardown", "foregroundDeletion"])),
+        (Some(Orphan), json!(["horchestra.io/child-teardown", "orphan"])),
+    ] {
+        let world = World::new().await;
+        let spec = json!({"applications": [{"name": "a", "spec": {"image": "x"}}]});
+        world
+            .create(json!({"kind": "ApplicationSet", "metadata": {"name": "s"}, "spec": spec}))
+            .await
+            .unwrap();
+        let marked = tree(&delete_as(&world, &key, policy).await.entry);
+        assert_eq!(marked["metadata"]["finalizers"], finalizers, "{policy:?}");
+    }
+}
+
+/// A dependent that comes at the same time is either seen by the deletion or sees that its owner is gone; never
+/// does an owner that was to leave it behind vanish without a mark.
+#[tokio::test]
+async fn no_dependent_comes_in_between_unseen() {
+    for round in 0..20 {
+        let world = World::new().await;
+        let body = json!({"kind": "PersistentVolume", "metadata": {"name": "p"}, "spec": {}});
+        let uid = world.create(body).await.unwrap().entry.uid.to_string();
+        let reference =
+            json!({"apiVersion": "horchestra.io/v1", "kind": "PersistentVolume", "name": "p", "uid": uid});
+        let metadata = json!({"name": "a", "ownerReferences": [reference]});
+        let replica = world.replica().await;
+        let key = volume("p");
+        let options = DeleteOptions { propagation: Some(Propagation::Orphan), ..DeleteOptions::default() };
+        let who = admin();
+        let deleting = replica.delete(&who, &key, &options);
+        let adding = world.create(json!({"kind": "PersistentVolume", "metadata": metadata, "spec": {}}));
+        let (deleted, added) = tokio::join!(deleting, adding);
+        let (deleted, added) = (deleted.unwrap(), added.unwrap());
+        let came_first = added.entry.revision < deleted.entry.revision;
+        assert_eq!(deleted.erased, !came_first, "round {round}");
     }
 }

@@ -13,6 +13,7 @@ mod doors;
 mod events;
 mod examples;
 mod finalize;
+mod forget;
 mod freeze;
 mod history;
 mod list;
