@@ -13,11 +13,28 @@ pub struct LoopLabels {
     pub reconciler: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PassLabels {
+    pub reconciler: &'static str,
+    /// `ok`, `failed`, `panicked` or `dropped` (the term or the process came to its end meanwhile).
+    pub outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct WakeLabels {
+    pub reconciler: &'static str,
+    /// `term` (its first pass), `change`, `again` (the loop asked for it), `retry` (of a pass that failed) or
+    /// `resync`.
+    pub source: &'static str,
+}
+
 /// The families of all loops of a process. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LoopMetrics {
     pub leading: Family<LoopLabels, Gauge>,
     pub epoch: Family<LoopLabels, Gauge>,
+    pub passes: Family<PassLabels, Counter>,
+    pub wakes: Family<WakeLabels, Counter>,
     pub failed_passes: Family<LoopLabels, Counter>,
     pub panics: Family<LoopLabels, Counter>,
     pub writes: Family<LoopLabels, Counter>,
@@ -30,6 +47,8 @@ impl LoopMetrics {
         LoopMetrics {
             leading: metrics.gauges("loop_leading", "Whether this process leads the loop"),
             epoch: metrics.gauges("loop_epoch", "Epoch of the last term that this process led"),
+            passes: metrics.counters("loop_passes", "Passes, by how they ended"),
+            wakes: metrics.counters("loop_wakes", "Passes, by what led to them"),
             failed_passes: metrics.counters("loop_failed_passes", "Passes that failed as a whole"),
             panics: metrics.counters("loop_panics", "Passes that panicked"),
             writes: metrics.counters("loop_writes", "Writes of the loop that were committed"),

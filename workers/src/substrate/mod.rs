@@ -13,9 +13,15 @@
 //! * **Resync.** A pass runs at the start of a term and then at least every resync interval, jittered, so
 //!   that whatever a wake missed is healed.
 //! * **Supervision.** A pass that fails is logged and tried again after a growing, jittered wait. A pass that
-//!   panics counts as failed; it cannot take its process or other loops down.
-//! * **Hand-over.** On shutdown the pass in flight finishes, then the lease is given up, so that another
-//!   process takes over at once.
+//!   panics counts as failed; it cannot take its process or other loops down, and the loop forgets what it
+//!   remembered, as for a new term. After several panics in a row the term is given up: another process may
+//!   fare better.
+//! * **Hand-over.** On shutdown the pass in flight has half a second to finish and is dropped otherwise; what it
+//!   has not committed by then is fenced off. Then the lease is given up, and those who wait for it are told, so
+//!   that another process takes over at once. A lease whose holder died runs out.
+//!
+//! Who leads what stands in the database (`leases` and `lease_epochs`; the query is in `migrations/README.md`) and
+//! in the metrics of each process (`loop_leading`, `loop_epoch`).
 
 mod leader;
 mod metrics;

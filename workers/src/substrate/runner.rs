@@ -1,6 +1,6 @@
 //! Runs one [`Reconciler`]: campaign, term, passes.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::metrics::{LoopLabels, LoopMetrics};
+use super::metrics::{LoopLabels, LoopMetrics, PassLabels, WakeLabels};
 use super::{PassReport, Reconciler, Term, leader};
 
 /// How a loop is run.
@@ -23,10 +23,14 @@ pub struct RunnerOptions {
     pub holder: Uuid,
     /// How long a lease lasts without being renewed.
     pub lease_ttl: Duration,
-    /// How often a process that does not lead asks for the lease.
+    /// How often a process that does not lead asks for the lease, when it does not hear that one was given up.
     pub campaign_every: Duration,
     /// The first wait after a failed pass; doubles up to `resync`.
     pub retry: Duration,
+    /// How long a pass may go on after the process was told to end.
+    pub grace: Duration,
+    /// Panics in a row after which the lease is left to another process.
+    pub panics: u32,
 }
 
 impl Default for RunnerOptions {
@@ -36,6 +40,8 @@ impl Default for RunnerOptions {
             lease_ttl: Duration::from_secs(15),
             campaign_every: Duration::from_secs(1),
             retry: Duration::from_millis(200),
+            grace: Duration::from_millis(500),
+            panics: 5,
         }
     }
 }
@@ -49,6 +55,24 @@ pub struct Runner<R> {
     labels: LoopLabels,
 }
 
+/// Why passes came to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The term is over, or the process ends.
+    Told,
+    /// The loop panics again and again.
+    GivesUp,
+}
+
+/// How a pass ended.
+enum Passed {
+    Well(PassReport),
+    Failed,
+    Panicked,
+    /// Nobody waits for it any more.
+    Dropped,
+}
+
 impl<R: Reconciler> Runner<R> {
     pub fn new(reconciler: R, store: Store, options: RunnerOptions, metrics: LoopMetrics) -> Runner<R> {
         let labels = LoopLabels { reconciler: reconciler.name() };
@@ -57,17 +81,29 @@ impl<R: Reconciler> Runner<R> {
 
     /// Campaigns and leads, term after term, until `shutdown`.
     pub async fn run(mut self, shutdown: CancellationToken) {
+        let mut released = self.store.lease_hints();
         while !shutdown.is_cancelled() {
+            // What is heard from here on may be news to the answer.
+            released.mark_unchanged();
             let asked = Instant::now();
-            match self.campaign(&shutdown).await {
-                Some(lease) => self.lead(lease, asked, &shutdown).await,
-                None => {
-                    let wait = jittered(self.options.campaign_every);
-                    tokio::select! {
-                        () = shutdown.cancelled() => {}
-                        () = tokio::time::sleep(wait) => {}
+            let wait = match self.campaign(&shutdown).await {
+                Some(lease) => match self.lead(lease, asked, &shutdown).await {
+                    End::Told => continue,
+                    End::GivesUp => {
+                        // Others come first.
+                        tokio::select! {
+                            () = shutdown.cancelled() => {}
+                            () = tokio::time::sleep(jittered(self.options.lease_ttl)) => {}
+                        }
+                        continue;
                     }
-                }
+                },
+                None => jittered(self.options.campaign_every),
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep(wait) => {}
+                Ok(()) = released.changed() => {}
             }
         }
     }
@@ -87,7 +123,7 @@ impl<R: Reconciler> Runner<R> {
         }
     }
 
-    async fn lead(&mut self, lease: Lease, acquired: Instant, shutdown: &CancellationToken) {
+    async fn lead(&mut self, lease: Lease, acquired: Instant, shutdown: &CancellationToken) -> End {
         tracing::info!(reconciler = lease.name, epoch = lease.epoch, "leading");
         self.metrics.leading.get_or_create(&self.labels).set(1);
         self.metrics.epoch.get_or_create(&self.labels).set(lease.epoch);
@@ -95,12 +131,13 @@ impl<R: Reconciler> Runner<R> {
         let holding =
             leader::hold(self.store.clone(), lease.clone(), self.options.lease_ttl, acquired, over.clone());
         // A task of its own, so that a pass that keeps its thread busy does not keep the lease from being
-        // renewed. When the lease is lost, the pass in flight is fenced by the database and ends by itself.
+        // renewed. When the lease is lost, the pass in flight is dropped; what it has under way is fenced by the
+        // database.
         let mut holder = JoinSet::new();
         holder.spawn(holding);
         let term = Term { lease: lease.clone() };
-        self.reconciler.begin_term();
-        self.passes(&term, &over, shutdown).await;
+        self.forget();
+        let end = self.passes(&term, &over, shutdown).await;
         self.metrics.leading.get_or_create(&self.labels).set(0);
         let led_to_the_end = !over.is_cancelled();
         over.cancel();
@@ -109,23 +146,51 @@ impl<R: Reconciler> Runner<R> {
             tracing::warn!(reconciler = lease.name, %error, "could not give the lease up; it will run out");
         }
         tracing::info!(reconciler = lease.name, epoch = lease.epoch, "no longer leading");
+        end
+    }
+
+    /// The loop starts over with nothing remembered.
+    fn forget(&mut self) {
+        if catch_unwind(AssertUnwindSafe(|| self.reconciler.begin_term())).is_err() {
+            tracing::error!(
+                reconciler = self.labels.reconciler,
+                "a loop panicked at the beginning of its term"
+            );
+            self.metrics.panics.get_or_create(&self.labels).inc();
+        }
     }
 
     /// Passes until the term is over or the process ends.
-    async fn passes(&mut self, term: &Term, over: &CancellationToken, shutdown: &CancellationToken) {
+    async fn passes(&mut self, term: &Term, over: &CancellationToken, shutdown: &CancellationToken) -> End {
         let mut wakes = Wakes::open(&self.store, self.reconciler.kinds());
         let mut failures = 0u32;
+        let mut panics = 0u32;
+        self.woken("term");
         loop {
-            let rest = match self.pass(term).await {
-                Some(report) => {
-                    failures = 0;
+            let (rest, source) = match self.pass(term, over, shutdown).await {
+                Passed::Well(report) => {
+                    (failures, panics) = (0, 0);
                     let resync = jittered(self.reconciler.resync());
-                    report.again_in.map_or(resync, |soon| soon.min(resync))
+                    match report.again_in {
+                        Some(soon) if soon < resync => (soon, "again"),
+                        _ => (resync, "resync"),
+                    }
                 }
-                None => {
+                Passed::Dropped => return End::Told,
+                ended => {
                     failures += 1;
+                    panics = if matches!(ended, Passed::Panicked) { panics + 1 } else { 0 };
+                    if panics >= self.options.panics {
+                        let reconciler = self.labels.reconciler;
+                        tracing::error!(
+                            reconciler,
+                            panics,
+                            "a loop panics again and again; giving its lease up"
+                        );
+                        return End::GivesUp;
+                    }
                     let grown = self.options.retry.saturating_mul(1 << failures.min(16));
-                    jittered(grown.min(self.reconciler.resync()))
+                    (jittered(grown.min(self.reconciler.resync())), "retry")
                 }
             };
             let due = Instant::now() + rest;
@@ -133,11 +198,16 @@ impl<R: Reconciler> Runner<R> {
             let hurry = failures == 0;
             loop {
                 tokio::select! {
-                    () = over.cancelled() => return,
-                    () = shutdown.cancelled() => return,
-                    () = tokio::time::sleep_until(due) => break,
+                    biased;
+                    () = over.cancelled() => return End::Told,
+                    () = shutdown.cancelled() => return End::Told,
+                    () = tokio::time::sleep_until(due) => {
+                        self.woken(source);
+                        break;
+                    }
                     changes = wakes.next(), if hurry => {
-                        if changes.is_none_or(|changes| changes.iter().any(|change| self.reconciler.wakes(change))) {
+                        if changes.is_none_or(|changes| self.concern(&changes)) {
+                            self.woken("change");
                             break;
                         }
                     }
@@ -146,30 +216,63 @@ impl<R: Reconciler> Runner<R> {
         }
     }
 
-    /// One pass; `None` when it failed.
-    async fn pass(&mut self, term: &Term) -> Option<PassReport> {
+    fn woken(&self, source: &'static str) {
+        let labels = WakeLabels { reconciler: self.labels.reconciler, source };
+        self.metrics.wakes.get_or_create(&labels).inc();
+    }
+
+    /// Whether any of the changes concerns the loop. One that it cannot judge does.
+    fn concern(&self, changes: &[Change]) -> bool {
+        let judged =
+            catch_unwind(AssertUnwindSafe(|| changes.iter().any(|change| self.reconciler.wakes(change))));
+        judged.unwrap_or_else(|_| {
+            tracing::error!(reconciler = self.labels.reconciler, "a loop panicked at a change");
+            self.metrics.panics.get_or_create(&self.labels).inc();
+            true
+        })
+    }
+
+    async fn pass(&mut self, term: &Term, over: &CancellationToken, shutdown: &CancellationToken) -> Passed {
         let began = Instant::now();
-        let name = self.reconciler.name();
-        let outcome = AssertUnwindSafe(self.reconciler.pass(term)).catch_unwind().await;
+        let name = self.labels.reconciler;
+        let grace = self.options.grace;
+        let too_late = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(grace).await;
+        };
+        let pass = AssertUnwindSafe(async { self.reconciler.pass(term).await }).catch_unwind();
+        let outcome = tokio::select! {
+            biased;
+            outcome = pass => Some(outcome),
+            () = over.cancelled() => None,
+            () = too_late => None,
+        };
         self.metrics.pass_duration.get_or_create(&self.labels).observe(began.elapsed().as_secs_f64());
-        match outcome {
-            Ok(Ok(report)) => {
+        let (passed, outcome) = match outcome {
+            Some(Ok(Ok(report))) => {
                 self.metrics.writes.get_or_create(&self.labels).inc_by(report.writes as u64);
                 self.metrics.refused_writes.get_or_create(&self.labels).inc_by(report.refused as u64);
-                Some(report)
+                (Passed::Well(report), "ok")
             }
-            Ok(Err(error)) => {
+            Some(Ok(Err(error))) => {
                 tracing::warn!(reconciler = name, error = %Chain(&error), "a pass failed");
                 self.metrics.failed_passes.get_or_create(&self.labels).inc();
-                None
+                (Passed::Failed, "failed")
             }
-            Err(_) => {
+            Some(Err(_)) => {
                 tracing::error!(reconciler = name, "a pass panicked");
                 self.metrics.panics.get_or_create(&self.labels).inc();
                 self.metrics.failed_passes.get_or_create(&self.labels).inc();
-                None
+                self.forget();
+                (Passed::Panicked, "panicked")
             }
-        }
+            None => {
+                tracing::info!(reconciler = name, "a pass was dropped in the middle");
+                (Passed::Dropped, "dropped")
+            }
+        };
+        self.metrics.passes.get_or_create(&PassLabels { reconciler: name, outcome }).inc();
+        passed
     }
 }
 

@@ -11,7 +11,7 @@ use horchestra_runtime::Metrics;
 use horchestra_store::memory::MemoryBackend;
 use horchestra_store::store::StoreOptions;
 use horchestra_store::{
-    Attribution, Change, Columns, CommitError, Draft, Guard, Index, Item, Op, Refusal, Store,
+    Attribution, Change, Columns, CommitError, Draft, Guard, Index, Item, MemoryDatabase, Op, Refusal, Store,
 };
 use horchestra_testkit::eventually;
 use horchestra_workers::substrate::{
@@ -28,19 +28,30 @@ const SOON: Duration = Duration::from_secs(10);
 enum Behaviour {
     Succeed,
     PanicOnce,
+    AlwaysPanic,
+    /// Passes never end.
+    Hang,
+    /// Looking at a change panics.
+    PanicAtChanges,
 }
 
 #[derive(Clone)]
 struct Probe {
     passes: Arc<AtomicUsize>,
     terms: Arc<std::sync::Mutex<Vec<i64>>>,
+    begun: Arc<AtomicUsize>,
     resync: Duration,
     behaviour: Behaviour,
 }
 
 impl Probe {
     fn new(resync: Duration) -> Probe {
-        Probe { passes: Arc::default(), terms: Arc::default(), resync, behaviour: Behaviour::Succeed }
+        let (passes, terms, begun) = (Arc::default(), Arc::default(), Arc::default());
+        Probe { passes, terms, begun, resync, behaviour: Behaviour::Succeed }
+    }
+
+    fn behaving(self, behaviour: Behaviour) -> Probe {
+        Probe { behaviour, ..self }
     }
 
     fn passes(&self) -> usize {
@@ -58,7 +69,12 @@ impl Reconciler for Probe {
     }
 
     fn wakes(&self, change: &Change) -> bool {
+        assert!(self.behaviour != Behaviour::PanicAtChanges, "as asked");
         change.key().name != "boring"
+    }
+
+    fn begin_term(&mut self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
     }
 
     fn resync(&self) -> Duration {
@@ -69,8 +85,12 @@ impl Reconciler for Probe {
         Box::pin(async move {
             self.terms.lock().unwrap().push(term.lease.epoch);
             let before = self.passes.fetch_add(1, Ordering::SeqCst);
-            assert!(self.behaviour != Behaviour::PanicOnce || before > 0, "as asked");
-            Ok(PassReport::default())
+            match self.behaviour {
+                Behaviour::PanicOnce if before == 0 => panic!("as asked"),
+                Behaviour::AlwaysPanic => panic!("as asked"),
+                Behaviour::Hang => std::future::pending().await,
+                _ => Ok(PassReport::default()),
+            }
         })
     }
 }
@@ -83,14 +103,45 @@ fn options() -> RunnerOptions {
         lease_ttl: Duration::from_secs(2),
         campaign_every: Duration::from_millis(20),
         retry: Duration::from_millis(10),
+        grace: Duration::from_millis(20),
+        panics: 3,
     }
 }
 
 fn start(probe: &Probe, store: &Store) -> (JoinHandle<()>, CancellationToken) {
-    let metrics = LoopMetrics::new(&Metrics::new("test", "0", None));
+    start_with(probe, store, options(), &Metrics::new("test", "0", None))
+}
+
+fn start_with(
+    probe: &Probe,
+    store: &Store,
+    options: RunnerOptions,
+    metrics: &Metrics,
+) -> (JoinHandle<()>, CancellationToken) {
     let shutdown = CancellationToken::new();
-    let runner = Runner::new(probe.clone(), store.clone(), options(), metrics);
+    let runner = Runner::new(probe.clone(), store.clone(), options, LoopMetrics::new(metrics));
     (tokio::spawn(runner.run(shutdown.clone())), shutdown)
+}
+
+/// Whose passes wait for nothing but being told.
+fn patient() -> RunnerOptions {
+    RunnerOptions { campaign_every: HOUR, lease_ttl: HOUR, ..options() }
+}
+
+async fn two_processes() -> (MemoryDatabase, [Store; 2]) {
+    let database = MemoryDatabase::new();
+    let stores = [0, 1].map(|_| Store::open(database.connect(), StoreOptions::default()));
+    for store in &stores {
+        store.fresh().await.unwrap();
+    }
+    (database, stores)
+}
+
+/// The number behind a line of the metrics that begins so.
+fn metric(metrics: &Metrics, line: &str) -> u64 {
+    let text = metrics.encode().unwrap();
+    let found = text.lines().find_map(|found| found.strip_prefix(line)).map(str::trim);
+    found.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 fn item(name: &str, guards: Vec<Guard>) -> Item {
@@ -144,11 +195,88 @@ async fn without_changes_the_resync_drives_it() {
 #[tokio::test]
 async fn a_pass_that_panics_is_tried_again() {
     let store = loaded().await;
-    let probe = Probe { behaviour: Behaviour::PanicOnce, ..Probe::new(HOUR) };
-    let (runner, shutdown) = start(&probe, &store);
+    let probe = Probe::new(HOUR).behaving(Behaviour::PanicOnce);
+    let metrics = Metrics::new("test", "0", None);
+    let (runner, shutdown) = start_with(&probe, &store, options(), &metrics);
     eventually(SOON, async || probe.passes() >= 2).await;
+    assert_eq!(probe.begun.load(Ordering::SeqCst), 2, "it starts over with nothing remembered");
     shutdown.cancel();
     tokio::time::timeout(SOON, runner).await.expect("the loop survived").unwrap();
+    for (line, count) in [
+        ("horchestra_loop_passes_total{reconciler=\"probe\",outcome=\"panicked\"}", 1),
+        ("horchestra_loop_passes_total{reconciler=\"probe\",outcome=\"ok\"}", 1),
+        ("horchestra_loop_wakes_total{reconciler=\"probe\",source=\"term\"}", 1),
+        ("horchestra_loop_wakes_total{reconciler=\"probe\",source=\"retry\"}", 1),
+        ("horchestra_loop_panics_total{reconciler=\"probe\"}", 1),
+        ("horchestra_loop_leading{reconciler=\"probe\"}", 0),
+        ("horchestra_loop_epoch{reconciler=\"probe\"}", 1),
+    ] {
+        assert_eq!(metric(&metrics, line), count, "{line} in {}", metrics.encode().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_cannot_be_judged_leads_to_a_pass() {
+    let store = loaded().await;
+    let probe = Probe::new(HOUR).behaving(Behaviour::PanicAtChanges);
+    let (runner, shutdown) = start(&probe, &store);
+    eventually(SOON, async || probe.passes() == 1).await;
+    store.commit(item("boring", vec![])).await.unwrap();
+    eventually(SOON, async || probe.passes() == 2).await;
+    shutdown.cancel();
+    tokio::time::timeout(SOON, runner).await.expect("the loop survived").unwrap();
+}
+
+#[tokio::test]
+async fn who_panics_again_and_again_leaves_the_lease_to_others() {
+    let (_database, stores) = two_processes().await;
+    let (broken, sound) = (Probe::new(HOUR).behaving(Behaviour::AlwaysPanic), Probe::new(HOUR));
+    let metrics = Metrics::new("test", "0", None);
+    let (_broken, end) = start_with(&broken, &stores[0], patient(), &metrics);
+    eventually(SOON, async || broken.passes() > 0).await;
+    let (_sound, end_other) = start_with(&sound, &stores[1], patient(), &metrics);
+    eventually(SOON, async || sound.passes() == 1).await;
+    assert_eq!(broken.passes(), 3);
+    end.cancel();
+    end_other.cancel();
+}
+
+#[tokio::test]
+async fn who_waits_for_a_lease_hears_when_it_is_given_up() {
+    let (_database, stores) = two_processes().await;
+    let (first, second) = (Probe::new(HOUR), Probe::new(HOUR));
+    let metrics = Metrics::new("test", "0", None);
+    let (leading, shutdown) = start_with(&first, &stores[0], patient(), &metrics);
+    eventually(SOON, async || first.passes() == 1).await;
+    let (_waiting, end) = start_with(&second, &stores[1], patient(), &metrics);
+    // Neither of them asks again within an hour, nor does the lease run out.
+    shutdown.cancel();
+    leading.await.unwrap();
+    eventually(SOON, async || second.passes() == 1).await;
+    end.cancel();
+}
+
+#[tokio::test]
+async fn a_pass_that_does_not_end_holds_nobody_up() {
+    let (database, stores) = two_processes().await;
+    let hanging = Probe::new(HOUR).behaving(Behaviour::Hang);
+    let metrics = Metrics::new("test", "0", None);
+    let (runner, shutdown) = start_with(&hanging, &stores[0], options(), &metrics);
+    eventually(SOON, async || hanging.passes() == 1).await;
+    // The lease runs out and another takes it for a moment: the pass is dropped and the loop campaigns anew.
+    let thief = Uuid::new_v4();
+    let stolen = eventually(SOON, async || {
+        database.advance(options().lease_ttl);
+        stores[1].acquire_lease("probe", thief, Duration::from_millis(1)).await.unwrap()
+    })
+    .await;
+    stores[1].release_lease(&stolen).await.unwrap();
+    eventually(SOON, async || hanging.passes() == 2).await;
+    shutdown.cancel();
+    tokio::time::timeout(SOON, runner).await.expect("it ends although its pass does not").unwrap();
+    let next = stores[1].acquire_lease("probe", thief, HOUR).await.unwrap();
+    assert!(next.is_some(), "the lease was given up");
+    assert_eq!(metric(&metrics, "horchestra_loop_passes_total{reconciler=\"probe\",outcome=\"dropped\"}"), 2);
 }
 
 #[tokio::test]
