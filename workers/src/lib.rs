@@ -3,8 +3,10 @@
 pub mod args;
 pub mod compaction;
 pub mod expiry;
+pub mod gc;
 pub mod heartbeats;
 pub mod lifecycle;
+pub mod retries;
 pub mod run;
 pub mod scheduler;
 pub mod substrate;

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use crate::args::Args;
 use crate::compaction::Compaction;
 use crate::expiry::EventRetention;
+use crate::gc::{GarbageCollection, Limits};
 use crate::lifecycle::NodeLifecycle;
 use crate::scheduler::plugins;
 use crate::scheduler::reconcile::Scheduler;
@@ -52,7 +53,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         },
     )
     .context("opening the database")?;
-    let kinds = vec![Kind::Namespace, Kind::Node, Kind::Application, Kind::PersistentVolume, Kind::Event];
+    let kinds = Kind::ALL.to_vec();
     let store = Store::open(backend, StoreOptions { kinds, ..StoreOptions::default() });
     watch_store(&checks, &store);
     let wanted = Wanted {
@@ -79,10 +80,12 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         RunnerOptions { holder: Uuid::new_v4(), lease_ttl: args.lease_ttl, ..RunnerOptions::default() };
     let profile = plugins::default_profile(args.scheduler_strategy)?;
     let recorder = record(&service, options.holder, &metrics, &tasks);
+    let garbage = GarbageCollection::new(service.clone(), Limits::default(), &metrics);
     let metrics = LoopMetrics::new(&metrics);
     let start = Start { store: &store, options: &options, metrics, tasks: &tasks, shutdown: &shutdown };
     start.run(Scheduler::new(service.clone(), profile, recorder.clone()));
     start.run(NodeLifecycle::new(service.clone(), recorder));
+    start.run(garbage);
     start.run(Compaction::new(service, Retention::default(), EventRetention::default()));
 
     let code = shutdown.finish(&tasks).await;

@@ -2,6 +2,7 @@
 
 mod expiry;
 mod fleet;
+mod garbage;
 mod lifecycle;
 mod oracle;
 mod placement;
