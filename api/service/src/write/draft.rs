@@ -56,7 +56,9 @@ fn edges(spec: &KindSpec, key: &Key, object: &Object) -> Vec<Edge> {
         .iter()
         .map(|reference| Edge { relation: relation(reference), target: target(key, reference) })
         .collect();
-    let owned = owners::owners(key, object).into_iter().flatten();
+    // Nobody waits for Events, which expire whoever owns them.
+    let owned = if key.kind == Kind::Event { Vec::new() } else { owners::owners(key, object) };
+    let owned = owned.into_iter().flatten();
     edges.extend(
         owned.map(|owner| Edge { relation: Relation::Owner, target: as_owner(&owner.key, &owner.uid) }),
     );

@@ -321,6 +321,21 @@ async fn a_set_keeps_its_hold_under_every_policy() {
     }
 }
 
+#[tokio::test]
+async fn nobody_waits_for_events() {
+    for policy in [Propagation::Foreground, Propagation::Orphan] {
+        let world = World::new().await;
+        let uid = world.create(application("web")).await.unwrap().entry.uid.to_string();
+        let owner = json!({"apiVersion": "horchestra.io/v1", "kind": "Application", "name": "web", "uid": uid});
+        let event = json!({
+            "kind": "Event", "metadata": {"name": "e", "ownerReferences": [owner]},
+            "involvedObject": {"kind": "Application", "name": "web", "namespace": "default"},
+        });
+        world.create(event).await.unwrap();
+        assert!(delete_as(&world, &app("web"), Some(policy)).await.erased, "{policy:?}");
+    }
+}
+
 /// A dependent that comes at the same time is either seen by the deletion or sees that its owner is gone; never
 /// does an owner that was to leave it behind vanish without a mark.
 #[tokio::test]
