@@ -172,6 +172,33 @@ async fn masters_take_off_finalizers_that_nobody_comes_back_for() {
 }
 
 #[tokio::test]
+async fn a_lost_node_is_forgotten_with_what_was_deleted_on_it() {
+    let stack = Stack::with_namespaces().await;
+    let client = stack.master();
+    client.post(NODES, &json!({"metadata": {"name": "n1"}, "spec": {}})).await;
+    for name in ["web", "stays"] {
+        let mut body = app(name);
+        body["spec"]["placement"] = json!({"nodeName": "n1"});
+        assert_eq!(client.post(APPS, &body).await.status, 201);
+    }
+    let web = format!("{APPS}/web");
+    assert_eq!(client.delete(&web).await.status, 200);
+    assert_eq!(client.get(&web).await.status, 200, "it waits for its node");
+    let trial = client.post(&format!("{NODES}/n1/forget?dryRun=All"), &json!({})).await;
+    assert_eq!((trial.status, client.get(&web).await.status), (200, 200));
+    let done = client.post(&format!("{NODES}/n1/forget"), &json!({})).await;
+    assert_eq!((done.status, &done.json()["kind"]), (200, &json!("Node")), "{done:?}");
+    let warnings = done.headers_of("warning");
+    assert!(warnings[0].contains("default/stays") && warnings[1].contains("1 applications"), "{warnings:?}");
+    assert_eq!(client.get(&web).await.status, 404);
+    assert_eq!(client.get(&format!("{APPS}/stays")).await.status, 200);
+    assert_eq!(client.get(&format!("{NODES}/n1")).await.status, 404);
+    assert_eq!(client.post(&format!("{NODES}/n1/forget"), &json!({})).await.status, 404);
+    let message = client.post(&format!("{NODES}/n1/forget"), &json!({"message": "x"})).await;
+    assert_eq!(message.status, 400, "it takes none");
+}
+
+#[tokio::test]
 async fn each_door_wants_a_permission_of_its_own() {
     let stack = Stack::with_namespaces().await;
     stack.master().post(APPS, &app("web")).await;
@@ -186,6 +213,7 @@ async fn each_door_wants_a_permission_of_its_own() {
             (Method::POST, format!("{APPS}/web/finalize"), "create resource \"applications/finalize\""),
             (Method::POST, format!("{NODES}/node-1/uncordon"), "create resource \"nodes/uncordon\""),
             (Method::POST, format!("{NODES}/node-1/admit"), "create resource \"nodes/admit\""),
+            (Method::PUT, format!("{NODES}/node-1/forget"), "update resource \"nodes/forget\""),
         ] {
             let reply = client.send(method, &path, &[], Bytes::new()).await;
             assert_eq!((reply.status, reply.reason().as_str()), (403, "Forbidden"), "{who:?} {path}");
@@ -203,6 +231,8 @@ async fn doors_are_where_they_belong_and_take_their_methods() {
         (format!("{NODES}/n1/cordon"), 405, "POST, PUT"),
         (format!("{NODES}/n1/freeze"), 404, ""),
         (format!("{APPS}/web/cordon"), 404, ""),
+        (format!("{NODES}/n1/forget"), 405, "POST, PUT"),
+        (format!("{APPS}/web/forget"), 404, ""),
         (format!("{NAMESPACES}/team-a/thaw"), 404, ""),
         (format!("{APPS}/web/freeze/now"), 404, ""),
     ] {

@@ -316,6 +316,13 @@ async fn use_doors(stack: &Stack, kubectl: &Kubectl) {
     let current = list["items"][0]["revision"].to_string();
     let order = format!(r#"{{"revision":{current}}}"#);
     assert!(raw("create", "rollback", &order).await.contains("nginx:6"));
+
+    let nodes = "/apis/horchestra.io/v1/nodes";
+    stack.master().post(nodes, &json!({"metadata": {"name": "lost"}, "spec": {}})).await;
+    let empty = write(&stack.folder().join("order.json"), "{}");
+    let forgotten = kubectl.run(&["create", "--raw", &format!("{nodes}/lost/forget"), "-f", &empty]).await;
+    assert!(forgotten.contains(r#""name":"lost""#), "{forgotten}");
+    assert!(kubectl.refused(&["get", "node", "lost"]).await.contains("NotFound"));
 }
 
 /// `logs` finds the container by itself, and `logs -f` shows lines while the stream is open.

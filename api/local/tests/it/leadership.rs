@@ -98,3 +98,24 @@ async fn a_leader_that_slept_past_its_lease_writes_nothing() {
     let once = ["afterwards", "before", "meanwhile"].map(|name| (name.to_owned(), 1));
     assert_eq!(binds, once, "every Application was bound exactly once");
 }
+
+/// Less than what is left of a lease that was renewed in time: whoever leads within it was handed the lease.
+const BEFORE_IT_RUNS_OUT: Duration = Duration::from_secs(9);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_told_to_end_hands_its_leases_over() {
+    let stack = Stack::up(&["--nodes", "1", "--worker-replicas", "2", "--restart", "0"]);
+    let workers = ["workers-0", "workers-1"];
+    let leader = eventually(TAKEOVER, async || {
+        let (first, second) = (leads(&stack, workers[0]).await, leads(&stack, workers[1]).await);
+        workers.into_iter().zip([first, second]).find(|(_, leads)| *leads).map(|(worker, _)| worker)
+    })
+    .await;
+    let other = workers.into_iter().find(|worker| *worker != leader).unwrap();
+    let before = epoch(&stack.database_url()).await;
+    signal(stack.pid(leader), "TERM");
+    eventually(BEFORE_IT_RUNS_OUT, async || leads(&stack, other).await).await;
+    assert_eq!(epoch(&stack.database_url()).await, before + 1, "once, and to the one that is left");
+    create(&stack, "afterwards").await;
+    assert_eq!(bound(&stack, "afterwards").await, 2);
+}

@@ -12,7 +12,7 @@ use crate::stack::{Stack, said};
 
 /// The kubectl on PATH and versions that lie beside it.
 #[allow(clippy::print_stderr)]
-fn kubectls() -> Vec<PathBuf> {
+pub fn kubectls() -> Vec<PathBuf> {
     let Some(on_path) = std::env::var_os("PATH").and_then(|path| {
         std::env::split_paths(&path).map(|folder| folder.join("kubectl")).find(|file| file.is_file())
     }) else {
@@ -31,11 +31,11 @@ fn kubectls() -> Vec<PathBuf> {
     beside
 }
 
-struct Kubectl<'a> {
-    program: &'a Path,
-    kubeconfig: PathBuf,
-    cache: PathBuf,
-    editor: PathBuf,
+pub struct Kubectl<'a> {
+    pub program: &'a Path,
+    pub kubeconfig: PathBuf,
+    pub cache: PathBuf,
+    pub editor: PathBuf,
 }
 
 impl Kubectl<'_> {
@@ -56,7 +56,7 @@ impl Kubectl<'_> {
 
     /// Must succeed; returns what it printed.
     #[track_caller]
-    fn ok(&self, line: &str) -> String {
+    pub fn ok(&self, line: &str) -> String {
         let output = self.run(line);
         assert!(output.status.success(), "{} {line}: {}", self.program.display(), said(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()

@@ -8,6 +8,13 @@ const DELETED: &str = "application.horchestra.io \"web\" deleted";
 
 pub fn rows() -> Vec<Row> {
     let gone = |name, command| row(name, command).prints(DELETED).then(GONE.0, GONE.1);
+    // Without its controller a set stays, and what holds it tells how it was deleted.
+    let set = |name, command, finalizers| {
+        row(name, command)
+            .after("create -f {f}/set.yaml")
+            .prints("applicationset.horchestra.io \"s\" deleted")
+            .then(Look::Printed("get appset s -o jsonpath={.metadata.finalizers}"), finalizers)
+    };
     vec![
         gone("by name", "delete app web"),
         gone("by type and name", "delete app/web"),
@@ -22,6 +29,35 @@ pub fn rows() -> Vec<Row> {
         gone("in the background", "delete app web --cascade=background"),
         gone("in the foreground", "delete app web --cascade=foreground"),
         gone("leaving dependents", "delete app web --cascade=orphan"),
+        set("as usual", "delete appset s --wait=false", r#"["horchestra.io/child-teardown"]"#),
+        set(
+            "a set in the background",
+            "delete appset s --cascade=background --wait=false",
+            r#"["horchestra.io/child-teardown"]"#,
+        ),
+        set(
+            "a set in the foreground",
+            "delete appset s --cascade=foreground --wait=false",
+            r#"["horchestra.io/child-teardown","foregroundDeletion"]"#,
+        ),
+        set(
+            "a set without its children",
+            "delete appset s --cascade=orphan --wait=false",
+            r#"["horchestra.io/child-teardown","orphan"]"#,
+        ),
+        set(
+            "a set that others wait for",
+            "delete appset s --timeout=1s",
+            r#"["horchestra.io/child-teardown"]"#,
+        )
+        .fails("timed out waiting"),
+        row(
+            "a node that is not there is not forgotten",
+            "create --raw /apis/horchestra.io/v1/nodes/{ns}/forget -f -",
+        )
+        .stdin("{}")
+        .fails("not found")
+        .then(THERE.0, THERE.1),
         row("by force", "delete app web --force --grace-period=0")
             .prints("\"web\" force deleted")
             .then(GONE.0, GONE.1),

@@ -74,6 +74,10 @@ const FILES: &[(&str, &str)] = &[
         "apiVersion: horchestra.io/v1\nkind: Application\nmetadata: {name: drop, labels: {set: mine}}\nspec: {image: 'nginx:1'}\n",
     ),
     (
+        "set.yaml",
+        "apiVersion: horchestra.io/v1\nkind: ApplicationSet\nmetadata: {name: s}\nspec: {applications: [{name: a, spec: {image: 'nginx:1'}}]}\n",
+    ),
+    (
         "held.yaml",
         "apiVersion: horchestra.io/v1\nkind: Application\nmetadata: {name: held, finalizers: [example.com/hold]}\nspec: {image: 'nginx:1'}\n",
     ),

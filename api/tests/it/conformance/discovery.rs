@@ -140,6 +140,7 @@ async fn what_is_listed_of_applications() {
         ("nodes/cordon", json!(["create", "update"])),
         ("nodes/uncordon", json!(["create", "update"])),
         ("nodes/admit", json!(["create", "update"])),
+        ("nodes/forget", json!(["create", "update"])),
         ("nodes/status", json!(["get", "patch", "update"])),
     ] {
         rows.same(name, find(name)["verbs"].clone(), verbs);
