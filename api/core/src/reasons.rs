@@ -12,6 +12,8 @@ use crate::kind::Kind;
 pub const SCHEDULER: &str = "horchestra-scheduler";
 /// The loop that judges the readiness of nodes.
 pub const NODE_LIFECYCLE: &str = "horchestra-node-lifecycle";
+/// The loop that keeps ApplicationSets.
+pub const APPLICATION_SETS: &str = "horchestra-applicationset";
 /// The gateways that nodes are connected to.
 pub const NODEGATE: &str = "horchestra-nodegate";
 
@@ -67,6 +69,25 @@ reasons! {
         "An Application was bound to a node.";
     FAILED_SCHEDULING = "FailedScheduling", Warning, "Scheduling", Application, SCHEDULER,
         "No node takes an Application, or the reason why none does is another than before.";
+
+    CHILD_CREATED = "ChildCreated", Normal, "Creating", ApplicationSet, APPLICATION_SETS,
+        "An ApplicationSet has made a child or a Service.";
+    CHILD_UPDATED = "ChildUpdated", Normal, "Updating", ApplicationSet, APPLICATION_SETS,
+        "An ApplicationSet has changed a child or a Service to what it says now.";
+    CHILD_DELETED = "ChildDeleted", Normal, "Deleting", ApplicationSet, APPLICATION_SETS,
+        "An ApplicationSet has deleted a child or a Service that it does not say any more.";
+    RENDER_FAILED = "RenderFailed", Warning, "Rendering", ApplicationSet, APPLICATION_SETS,
+        "An ApplicationSet cannot be expanded on the nodes that there are now; its children stay as they are.";
+    APPLY_REFUSED = "ApplyRefused", Warning, "Applying", ApplicationSet, APPLICATION_SETS,
+        "Something that an ApplicationSet makes is refused, or for another reason than before.";
+    SERVICE_SHARED = "ServiceShared", Warning, "Applying", ApplicationSet, APPLICATION_SETS,
+        "Children of an ApplicationSet join a Service that does not belong to it.";
+    INIT_FAILED = "InitFailed", Warning, "Initializing", ApplicationSet, APPLICATION_SETS,
+        "A component that runs to its end has failed, and what comes after it waits.";
+    ROLLOUT_COMPLETE = "RolloutComplete", Normal, "RollingOut", ApplicationSet, APPLICATION_SETS,
+        "Every child is as the ApplicationSet says and available.";
+    ROLLOUT_STALLED = "RolloutStalled", Warning, "RollingOut", ApplicationSet, APPLICATION_SETS,
+        "A rollout has got on no further for longer than its deadline. Nothing is undone.";
 
     NODE_READY = "NodeReady", Normal, "Judging", Node, NODE_LIFECYCLE,
         "A node is judged ready that was not.";

@@ -410,6 +410,27 @@ fn sets() {
             &["spec.rollout.maxUnavailable"],
         ),
         (
+            "patience and a deadline",
+            kind,
+            with(json!({"rollout": {"paused": true, "minReadySeconds": 5, "progressDeadlineSeconds": 6}})),
+            0,
+            &[],
+        ),
+        (
+            "a deadline that nobody can meet",
+            kind,
+            with(json!({"rollout": {"minReadySeconds": 5, "progressDeadlineSeconds": 5}})),
+            422,
+            &["spec.rollout.progressDeadlineSeconds"],
+        ),
+        (
+            "negative patience",
+            kind,
+            with(json!({"rollout": {"minReadySeconds": -1}})),
+            422,
+            &["spec.rollout.minReadySeconds"],
+        ),
+        (
             "a request above its limit",
             kind,
             one(

@@ -15,6 +15,7 @@ pub use expand::{Child, ExpandError, Expansion, MAX_CHILDREN, RenderedService, S
 use super::application::{ApplicationSpec, EnvVar, VolumeMount};
 use super::meta::{Condition, ObjectMeta};
 use super::null_as_default;
+use crate::time::Time;
 
 /// Label of what a set makes: the name of the set.
 pub const SET_LABEL: &str = "horchestra.io/application-set";
@@ -31,6 +32,12 @@ pub const CONDITION_RENDERED: &str = "Rendered";
 pub const CONDITION_CONVERGED: &str = "Converged";
 /// Whether the components that run to their end have done so.
 pub const CONDITION_INITIALIZED: &str = "Initialized";
+/// Whether everything that the set makes could be stored.
+pub const CONDITION_APPLIED: &str = "Applied";
+/// Whether enough children are available.
+pub const CONDITION_AVAILABLE: &str = "Available";
+/// Whether a change of the set gets through to its children.
+pub const CONDITION_PROGRESSING: &str = "Progressing";
 
 /// An ApplicationSet is a list of components that are run and rolled out together: each is an Application
 /// spelled out in full, of which the set makes one child, several numbered ones, or one on each of several
@@ -182,18 +189,36 @@ pub struct Rollout {
     /// Whether children and Services that the set does not say any more are deleted. Absent: `true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prune: Option<bool>,
+    /// Whether children stay as they are for the time being. New ones are made, and those that the set does
+    /// not say any more go, all the same.
+    #[serde(deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+    /// Seconds that a child must have been running before it counts as available. 0 or absent: none.
+    #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0))]
+    pub min_ready_seconds: i32,
+    /// Seconds without any progress after which the condition `Progressing` becomes `False`; nothing is undone.
+    /// More than `minReadySeconds`. Absent: any time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub progress_deadline_seconds: Option<i32>,
 }
 
 fn is_zero(number: &i32) -> bool {
     *number == 0
 }
 
+fn is_none(count: &i64) -> bool {
+    *count == 0
+}
+
 /// How far a set has come. Components that run to their end are not counted, only listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationSetStatus {
-    /// `Ready`, `Progressing`, `Terminating`, or the reason why it does not go on: `RenderError`,
-    /// `AwaitingAnchor`, `RolloutHeld`, `Initializing`, `InitFailed`.
+    /// `Ready`, `Progressing`, `Terminating`, `Frozen`, or the reason why it does not go on: `RenderError`,
+    /// `NameConflict`, `Refused`, `AwaitingAnchor`, `RolloutPaused`, `RolloutHeld`, `Initializing`, `InitFailed`,
+    /// `ProgressDeadlineExceeded`.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub phase: String,
     /// Not used.
@@ -208,14 +233,24 @@ pub struct ApplicationSetStatus {
     /// Children that have a node.
     #[serde(default, deserialize_with = "null_as_default")]
     pub scheduled: i64,
-    /// Children that run what the set says now, on a node that is ready.
+    /// Children that run what they were last told, on a node that is ready.
     #[serde(default, deserialize_with = "null_as_default")]
     pub running: i64,
+    /// Children that are as the set says now, whether they run yet or not.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "is_none")]
+    pub updated: i64,
+    /// Children that have been running for long enough to count on.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "is_none")]
+    pub available: i64,
+    /// When a rollout with a deadline last got on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_progress_time: Option<Time>,
     /// The children one by one.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub children: Vec<ChildStatus>,
-    /// Verdicts about the set: `Rendered`, `Converged`, `Initialized` and others.
+    /// Verdicts about the set: `Rendered`, `Applied`, `Converged`, `Initialized`, `Available`, `Progressing`
+    /// and others.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -246,6 +281,11 @@ impl ApplicationSetSpec {
     pub fn max_unavailable(&self) -> Option<usize> {
         let most = self.rollout.as_ref().map_or(0, |rollout| rollout.max_unavailable);
         usize::try_from(most).ok().filter(|most| *most > 0)
+    }
+
+    /// How changes reach the children.
+    pub fn rollout(&self) -> Rollout {
+        self.rollout.clone().unwrap_or_default()
     }
 
     /// Whether what the set does not say any more is deleted.

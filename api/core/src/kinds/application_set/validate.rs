@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use super::super::application::{ApplicationSpec, MAX_ENV, MAX_VOLUMES, env_faults, violations as of_spec};
 use super::super::service::{ServicePort, port_violations};
 use super::expand::rendered_spec;
-use super::{ApplicationSet, Common, Component};
+use super::{ApplicationSet, Common, Component, Rollout};
 use crate::object::Object;
 use crate::status::Cause;
 use crate::values::component_name_fault;
@@ -39,6 +39,7 @@ pub(super) fn violations(object: &Object) -> Vec<Cause> {
         service_ports(component, &path, &mut causes);
         merged(object, component, at, &path, &mut causes);
     }
+    deadline(&set.spec.rollout(), &mut causes);
     if let Some(Common { env, volumes, .. }) = set.spec.common {
         application(
             &ApplicationSpec { env, volumes, ..ApplicationSpec::default() },
@@ -47,6 +48,17 @@ pub(super) fn violations(object: &Object) -> Vec<Cause> {
         );
     }
     causes
+}
+
+/// A child that is up at once must be able to become available in time.
+fn deadline(rollout: &Rollout, causes: &mut Vec<Cause>) {
+    if let Some(deadline) = rollout.progress_deadline_seconds
+        && deadline <= rollout.min_ready_seconds
+    {
+        let why = "must be greater than minReadySeconds";
+        let field = "spec.rollout.progressDeadlineSeconds";
+        causes.push(Cause::invalid(field, &deadline.to_string(), why));
+    }
 }
 
 fn forbidden(field: String, why: &str) -> Cause {
