@@ -113,7 +113,8 @@ pub(crate) fn door_error(key: &Key, error: &CommitError) -> DoorError {
     }
 }
 
-fn guard_error(guard: &horchestra_store::Guard) -> DoorError {
+/// What an internal door says when a guard does not hold.
+pub(crate) fn guard_error(guard: &horchestra_store::Guard) -> DoorError {
     use horchestra_store::Guard;
     match guard {
         Guard::SessionIs { .. } | Guard::LeaseIs { .. } => DoorError::Fenced,

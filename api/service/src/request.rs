@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 pub use horchestra_core::admit::FieldValidation;
 use horchestra_core::kind::{Key, Kind};
+use horchestra_core::kinds::application_set::ChildStatus;
+use horchestra_core::kinds::meta::ConditionStatus;
 use horchestra_core::object::Object;
 use horchestra_core::registry::KindSpec;
 use horchestra_core::status::Status;
@@ -317,6 +319,37 @@ pub struct ReadyVerdict {
     pub ready: Ready,
     /// CamelCase word.
     pub reason: String,
+    pub message: String,
+}
+
+/// How far an ApplicationSet has come, as its loop sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetReport {
+    /// The generation that was looked at.
+    pub generation: i64,
+    pub phase: String,
+    /// `None`: nobody knows, so what is stored stays.
+    pub desired: Option<i64>,
+    pub current: i64,
+    pub scheduled: i64,
+    pub running: i64,
+    pub updated: i64,
+    pub available: i64,
+    /// By name.
+    pub children: Vec<ChildStatus>,
+    /// When a rollout with a deadline last got on.
+    pub last_progress: Option<jiff::Timestamp>,
+    /// Those that apply; others of the loop's are taken away.
+    pub conditions: Vec<SetVerdict>,
+}
+
+/// One condition of an ApplicationSet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetVerdict {
+    pub kind: &'static str,
+    pub status: ConditionStatus,
+    /// CamelCase word.
+    pub reason: &'static str,
     pub message: String,
 }
 

@@ -7,9 +7,10 @@ use horchestra_auth::KeyRing;
 use horchestra_core::doors::Door;
 use horchestra_core::gates::Gates;
 use horchestra_core::kind::{Key, Kind};
+use horchestra_core::object::Object;
 use horchestra_core::ranges::Network;
 use horchestra_core::status::Status;
-use horchestra_store::{ClaimRow, Entry, Revision, Store};
+use horchestra_store::{ClaimRow, Entry, Guard, Revision, Store};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -409,5 +410,53 @@ impl Service {
         verdict: ReadyVerdict,
     ) -> Result<Outcome, DoorError> {
         self.judge_node(context, name, &verdict).await
+    }
+
+    /// Creates what an ApplicationSet makes, while `conditions` hold. What is refused is not tried again.
+    pub async fn create_owned(
+        &self,
+        context: &RequestContext,
+        kind: Kind,
+        object: Object,
+        conditions: &[Guard],
+    ) -> Result<Outcome, DoorError> {
+        self.create_from_loop(context, kind, object, conditions).await
+    }
+
+    /// Replaces everything but `status` of an object of which exactly this version was looked at, while
+    /// `conditions` hold. Taking the last finalizer off a deleting object erases it.
+    pub async fn update_owned(
+        &self,
+        context: &RequestContext,
+        entry: &Entry,
+        object: Object,
+        conditions: &[Guard],
+    ) -> Result<Outcome, DoorError> {
+        self.update_from_loop(context, entry, object, conditions).await
+    }
+
+    /// Deletes this very object (in this very revision, where one is given), while `conditions` hold.
+    pub async fn delete_owned(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        uid: Uuid,
+        revision: Option<Revision>,
+        conditions: &[Guard],
+    ) -> Result<Outcome, DoorError> {
+        self.delete_from_loop(context, key, uid, revision, conditions).await
+    }
+
+    /// Stores how far an ApplicationSet has come, unless anything but its status has changed since
+    /// `core_revision`.
+    pub async fn report_set(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        uid: Uuid,
+        core_revision: Revision,
+        report: &SetReport,
+    ) -> Result<Outcome, DoorError> {
+        self.store_set_report(context, key, uid, core_revision, report).await
     }
 }

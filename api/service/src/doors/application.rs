@@ -112,6 +112,10 @@ fn take_over(key: &Key, object: &mut Object, report: &ApplicationReport) -> Resu
         .address
         .clone()
         .filter(|text| routed && report.phase == "Running" && text.split('/').next().is_some_and(is_address));
+    // "Ready since" speaks of one generation: a newer one that is ready has become so just now.
+    if object.at(&["status", "observedGeneration"]).and_then(Value::as_i64).unwrap_or(0) < observed {
+        conditions::clear(object, READY);
+    }
     // A release keeps the last state in front of readers; the phase alone says how far the removal is.
     let status = conditions::status_mut(object);
     status.insert("phase".to_owned(), report.phase.as_str().into());
@@ -280,6 +284,23 @@ mod tests {
         let once = object.clone();
         take_over(&key(), &mut object, &report("Running", 1, None)).unwrap();
         assert_eq!(object, once);
+    }
+
+    #[test]
+    fn ready_since_speaks_of_one_generation() {
+        let mut object = job(
+            0,
+            json!({"observedGeneration": 2, "phase": "Running", "conditions": [
+                {"type": "Ready", "status": "True", "reason": "Running", "message": "", "observedGeneration": 2,
+                 "lastTransitionTime": "2020-01-01T00:00:00Z"},
+            ]}),
+        );
+        let since = |object: &Object| conditions::find(object, READY).unwrap()["lastTransitionTime"].clone();
+        let of_before = ApplicationReport { observed_generation: 2, ..report("Running", 1, None) };
+        take_over(&key(), &mut object, &of_before).unwrap();
+        assert_eq!(since(&object), "2020-01-01T00:00:00Z", "still the same one");
+        take_over(&key(), &mut object, &report("Running", 1, None)).unwrap();
+        assert_ne!(since(&object), "2020-01-01T00:00:00Z", "the new one is ready since now");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod forget;
 mod node;
 mod node_status;
 pub(crate) mod people;
+mod sets;
 mod volumes;
 
 pub(crate) use event::deletion;

@@ -4,10 +4,11 @@ use horchestra_core::apply::{Managed, Manager};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::Object;
 use horchestra_core::status::Status;
+use horchestra_store::Guard;
 
 use super::document;
 use super::draft::{columns, draft, spec_of};
-use super::{Attempt, Plan, Planned, identity, tracking};
+use super::{Attempt, Plan, Planned, Unwritten, identity, tracking};
 use crate::admission::{self, Attributes, CallerClass, Door, Operation, Verdict};
 use crate::caller::RequestContext;
 use crate::doors::certificates;
@@ -23,6 +24,19 @@ impl Service {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
+        Ok(self.create_while(context, kind, namespace, body, options, &[]).await?)
+    }
+
+    /// As [`Service::create`], for as long as `conditions` hold.
+    pub(crate) async fn create_while(
+        &self,
+        context: &RequestContext,
+        kind: Kind,
+        namespace: &str,
+        body: Body,
+        options: &WriteOptions,
+        conditions: &[Guard],
+    ) -> Result<Written, Unwritten> {
         let spec = options.shape(kind)?;
         let mut document = document::read(spec, body)?;
         identity::bind(spec, namespace, &mut document.object)?;
@@ -38,7 +52,7 @@ impl Service {
         identity::stamp_new(&mut document.object, &key);
         let (object, warnings) = document::complete(spec, document, None, options)?;
         let manager = context.field_manager(options);
-        self.run(context, "create", &key, options.dry_run, |attempt: Attempt<'_>| {
+        self.run_while(context, "create", &key, options.dry_run, conditions, |attempt: Attempt<'_>| {
             let mut object = object.clone();
             let mut key = key.clone();
             // A made-up name that turned out to be taken is made up again.

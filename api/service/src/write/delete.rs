@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 
 use super::draft::{as_owner, columns, draft, spec_of};
 use super::update::clear_object;
-use super::{Attempt, Plan, Planned, tracking};
+use super::{Attempt, Plan, Planned, Unwritten, tracking};
 use crate::admission::{self, Attributes, CallerClass, Demand, Door, Operation, Verdict};
 use crate::caller::RequestContext;
 use crate::clock;
@@ -50,6 +50,17 @@ impl Service {
         key: &Key,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
+        Ok(self.delete_while(context, key, options, &[]).await?)
+    }
+
+    /// As [`Service::delete`], for as long as `conditions` hold.
+    pub(crate) async fn delete_while(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        options: &DeleteOptions,
+        conditions: &[Guard],
+    ) -> Result<Deleted, Unwritten> {
         spec_of(key.kind)?;
         if let Some(seconds) = options.grace_period_seconds
             && seconds < 0
@@ -59,10 +70,10 @@ impl Service {
                 &seconds.to_string(),
                 "must be greater than or equal to 0",
             );
-            return Err(Status::invalid_options("DeleteOptions", vec![cause]));
+            return Err(Status::invalid_options("DeleteOptions", vec![cause]).into());
         }
         let written = self
-            .run(context, "delete", key, options.dry_run, |attempt: Attempt<'_>| {
+            .run_while(context, "delete", key, options.dry_run, conditions, |attempt: Attempt<'_>| {
                 let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
                 check_preconditions(&old, options)?;
                 plan(self, context, &attempt, key, &old, options)

@@ -103,6 +103,29 @@ pub(crate) struct Attempt<'a> {
     pub refused: &'a [Guard],
 }
 
+/// Why a write did not happen.
+#[derive(Debug)]
+pub(crate) enum Unwritten {
+    /// A condition of the caller's own does not hold; planning again would not help.
+    Fenced(Key, Guard),
+    Status(Status),
+}
+
+impl From<Status> for Unwritten {
+    fn from(status: Status) -> Unwritten {
+        Unwritten::Status(status)
+    }
+}
+
+impl From<Unwritten> for Status {
+    fn from(unwritten: Unwritten) -> Status {
+        match unwritten {
+            Unwritten::Fenced(key, _) => errors::term_over(&key),
+            Unwritten::Status(status) => status,
+        }
+    }
+}
+
 impl Service {
     /// Plans and commits a write; see the module's essay.
     pub(crate) async fn run<F>(
@@ -113,6 +136,22 @@ impl Service {
         dry_run: bool,
         plan: F,
     ) -> Result<Written, Status>
+    where
+        F: Fn(Attempt<'_>) -> Result<Plan, Status> + Send + Sync,
+    {
+        Ok(self.run_while(context, verb, key, dry_run, &[], plan).await?)
+    }
+
+    /// As [`Service::run`], for as long as `conditions` of the caller's own hold.
+    pub(crate) async fn run_while<F>(
+        &self,
+        context: &RequestContext,
+        verb: &str,
+        key: &Key,
+        dry_run: bool,
+        conditions: &[Guard],
+        plan: F,
+    ) -> Result<Written, Unwritten>
     where
         F: Fn(Attempt<'_>) -> Result<Plan, Status> + Send + Sync,
     {
@@ -130,7 +169,7 @@ impl Service {
                     fresh = true;
                     continue;
                 }
-                Err(status) => return Err(status),
+                Err(status) => return Err(status.into()),
                 Ok(plan) => plan,
             };
             let Plan { change, verdict } = plan;
@@ -172,6 +211,7 @@ impl Service {
                 Planned::Erase(old) => Stored::erase(old),
             };
             let mut guards: Vec<Guard> = context.caller.fence().into_iter().collect();
+            guards.extend_from_slice(conditions);
             let fences = guards.len();
             let mut refusals = Vec::with_capacity(demands.len());
             for demand in demands {
@@ -196,18 +236,18 @@ impl Service {
                     let (entry, erased) = stored.at(revision);
                     return Ok(Written { entry, created, erased, warnings });
                 }
-                Err(CommitError::Refused(Refusal::Guard { index, .. })) if index < fences => {
-                    return Err(errors::term_over(key));
+                Err(CommitError::Refused(Refusal::Guard { index, guard })) if index < fences => {
+                    return Err(Unwritten::Fenced(key.clone(), guard));
                 }
                 // Claims are judged after everything else of the item: this one is taken, right now.
                 Err(CommitError::Refused(Refusal::ClaimTaken { space, value })) => {
                     let known = claims.into_iter().find(|it| it.space == space && it.value == value);
                     match known {
                         Some(claim) if claim.chosen => last_refusal = Some(claim.refusal),
-                        Some(claim) => return Err(claim.refusal),
+                        Some(claim) => return Err(claim.refusal.into()),
                         None => {
                             let taken = Refusal::ClaimTaken { space, value };
-                            return Err(errors::commit_status(key, &taken.into()));
+                            return Err(errors::commit_status(key, &taken.into()).into());
                         }
                     }
                 }
@@ -221,7 +261,7 @@ impl Service {
                     };
                     tracing::debug!(%key, %refusal, number, "planning a write again");
                 }
-                Err(error) => return Err(errors::commit_status(key, &error)),
+                Err(error) => return Err(errors::commit_status(key, &error).into()),
             }
             if turn.is_none() {
                 turn = Some(self.inner.queues.wait(key).await);
@@ -230,9 +270,8 @@ impl Service {
             fresh = true;
         }
         drop(turn);
-        Err(last_refusal.unwrap_or_else(|| {
-            Status::too_many_requests("too many writers are changing this object, try again", 1)
-        }))
+        let crowded = || Status::too_many_requests("too many writers are changing this object, try again", 1);
+        Err(last_refusal.unwrap_or_else(crowded).into())
     }
 
     /// A view with everything that was acknowledged before this call.

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::document;
 use super::draft::{columns, draft, spec_of};
 use super::tracking::{self, Author};
-use super::{Attempt, Plan, Planned, identity};
+use super::{Attempt, Plan, Planned, Unwritten, identity};
 use crate::admission::{self, Attributes, CallerClass, Demand, Door, Operation, Verdict};
 use crate::caller::RequestContext;
 use crate::conditions;
@@ -43,6 +43,19 @@ impl Service {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
+        Ok(self.update_while(context, key, part, body, options, &[]).await?)
+    }
+
+    /// As [`Service::update`], for as long as `conditions` hold.
+    pub(crate) async fn update_while(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        part: Part,
+        body: Body,
+        options: &WriteOptions,
+        conditions: &[Guard],
+    ) -> Result<Written, Unwritten> {
         let spec = options.shape(key.kind)?;
         let mut document = document::read(spec, body)?;
         identity::bind(spec, &key.namespace, &mut document.object)?;
@@ -50,7 +63,7 @@ impl Service {
         let revision = named_revision(&document.object)?;
         let uid = document.object.uid().to_owned();
         let verb = if part == Part::Status { "status" } else { "update" };
-        self.run(context, verb, key, options.dry_run, |attempt: Attempt<'_>| {
+        self.run_while(context, verb, key, options.dry_run, conditions, |attempt: Attempt<'_>| {
             let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
             let old = self.open(old)?;
             if !uid.is_empty() && uid != old.uid.to_string() {
