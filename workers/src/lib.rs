@@ -9,4 +9,5 @@ pub mod lifecycle;
 pub mod retries;
 pub mod run;
 pub mod scheduler;
+pub mod sets;
 pub mod substrate;

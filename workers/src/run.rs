@@ -24,6 +24,7 @@ use crate::gc::{GarbageCollection, Limits};
 use crate::lifecycle::NodeLifecycle;
 use crate::scheduler::plugins;
 use crate::scheduler::reconcile::Scheduler;
+use crate::sets::{SetMetrics, Sets};
 use crate::substrate::{LoopMetrics, Reconciler, Runner, RunnerOptions};
 
 /// How long the database may be away before this process says that it is not ready.
@@ -53,6 +54,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         },
     )
     .context("opening the database")?;
+    // All: whoever owns what has to be known. Secrets are kept as they are stored, sealed; this process has no key.
     let kinds = Kind::ALL.to_vec();
     let store = Store::open(backend, StoreOptions { kinds, ..StoreOptions::default() });
     watch_store(&checks, &store);
@@ -81,9 +83,11 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let profile = plugins::default_profile(args.scheduler_strategy)?;
     let recorder = record(&service, options.holder, &metrics, &tasks);
     let garbage = GarbageCollection::new(service.clone(), Limits::default(), &metrics);
+    let sets = SetMetrics::new(&metrics);
     let metrics = LoopMetrics::new(&metrics);
     let start = Start { store: &store, options: &options, metrics, tasks: &tasks, shutdown: &shutdown };
     start.run(Scheduler::new(service.clone(), profile, recorder.clone()));
+    start.run(Sets::new(service.clone(), recorder.clone(), sets));
     start.run(NodeLifecycle::new(service.clone(), recorder));
     start.run(garbage);
     start.run(Compaction::new(service, Retention::default(), EventRetention::default()));

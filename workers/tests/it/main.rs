@@ -7,4 +7,5 @@ mod lifecycle;
 mod oracle;
 mod placement;
 mod scheduling;
+mod sets;
 mod substrate;

@@ -1,0 +1,10 @@
+//! The loop of ApplicationSets.
+
+mod crash;
+mod model;
+mod pieces;
+mod races;
+mod rollout;
+mod status;
+mod teardown;
+mod world;
