@@ -8,6 +8,7 @@ mod leadership;
 mod lifecycle;
 mod pki;
 mod rotation;
+mod sets;
 mod stack;
 mod tour;
 mod volumes;
