@@ -70,12 +70,12 @@ reasons! {
     FAILED_SCHEDULING = "FailedScheduling", Warning, "Scheduling", Application, SCHEDULER,
         "No node takes an Application, or the reason why none does is another than before.";
 
-    CHILD_CREATED = "ChildCreated", Normal, "Creating", ApplicationSet, APPLICATION_SETS,
-        "An ApplicationSet has made a child or a Service.";
-    CHILD_UPDATED = "ChildUpdated", Normal, "Updating", ApplicationSet, APPLICATION_SETS,
-        "An ApplicationSet has changed a child or a Service to what it says now.";
-    CHILD_DELETED = "ChildDeleted", Normal, "Deleting", ApplicationSet, APPLICATION_SETS,
-        "An ApplicationSet has deleted a child or a Service that it does not say any more.";
+    CHILD_CREATED = "ChildCreated", Normal, "Creating", Application, APPLICATION_SETS,
+        "An ApplicationSet has made the Application.";
+    CHILD_UPDATED = "ChildUpdated", Normal, "Updating", Application, APPLICATION_SETS,
+        "An ApplicationSet has changed the Application to what it says now.";
+    CHILD_DELETED = "ChildDeleted", Normal, "Deleting", Application, APPLICATION_SETS,
+        "An ApplicationSet has deleted the Application.";
     RENDER_FAILED = "RenderFailed", Warning, "Rendering", ApplicationSet, APPLICATION_SETS,
         "An ApplicationSet cannot be expanded on the nodes that there are now; its children stay as they are.";
     APPLY_REFUSED = "ApplyRefused", Warning, "Applying", ApplicationSet, APPLICATION_SETS,
@@ -84,6 +84,8 @@ reasons! {
         "Children of an ApplicationSet join a Service that does not belong to it.";
     INIT_FAILED = "InitFailed", Warning, "Initializing", ApplicationSet, APPLICATION_SETS,
         "A component that runs to its end has failed, and what comes after it waits.";
+    ROLLOUT_STARTED = "RolloutStarted", Normal, "RollingOut", ApplicationSet, APPLICATION_SETS,
+        "Children of an ApplicationSet are on their way to what it says now.";
     ROLLOUT_COMPLETE = "RolloutComplete", Normal, "RollingOut", ApplicationSet, APPLICATION_SETS,
         "Every child is as the ApplicationSet says and available.";
     ROLLOUT_STALLED = "RolloutStalled", Warning, "RollingOut", ApplicationSet, APPLICATION_SETS,

@@ -8,7 +8,7 @@ use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::Object;
 use horchestra_core::reasons::{self, EventReason};
 use horchestra_core::status::Reason;
-use horchestra_service::{DoorError, Outcome as Written, RequestContext, Service, SetReport};
+use horchestra_service::{DoorError, Outcome as Written, RequestContext, Service, SetReport, Subject};
 use horchestra_store::{Entry, Guard, Revision, Snapshot};
 use uuid::Uuid;
 
@@ -104,8 +104,8 @@ pub struct Applied {
     pub outcome: Outcome,
     /// Writes that were committed.
     pub writes: usize,
-    /// What to tell people.
-    pub events: Vec<(&'static EventReason, String)>,
+    /// What to tell people, and about which child.
+    pub events: Vec<(Subject, &'static EventReason, String)>,
     /// The set was let go of.
     pub finished: bool,
     /// The store takes nothing at the moment.
@@ -194,21 +194,23 @@ fn what(step: &Step) -> String {
 fn done(applied: &mut Applied, situation: &Situation, step: &Step, written: &Written) {
     applied.writes += usize::from(written.changed);
     let (set, what, verb) = (&situation.entry.key, what(step), step.action.verb());
-    tracing::debug!(%set, what, verb, "applied");
+    let released = situation.entry.deleting && verb == "update";
+    if verb == "delete" || released {
+        tracing::info!(%set, what, verb, released, "applied");
+    } else {
+        tracing::debug!(%set, what, verb, "applied");
+    }
+    applied.finished |= matches!(step.action, Action::Finish { .. });
     let reason: &'static EventReason = match &step.action {
         Action::Create { .. } => &reasons::CHILD_CREATED,
-        Action::Update { .. } if situation.entry.deleting => {
-            tracing::info!(%set, what, "let go");
-            return;
-        }
-        Action::Update { .. } => &reasons::CHILD_UPDATED,
+        Action::Update { .. } if !released => &reasons::CHILD_UPDATED,
         Action::Delete { .. } => &reasons::CHILD_DELETED,
-        Action::Finish { .. } => {
-            applied.finished = true;
-            return;
-        }
+        _ => return,
     };
-    applied.events.push((reason, format!("{verb}d {what}")));
+    if written.entry.key.kind == reason.about {
+        let message = format!("{verb}d by applicationset \"{}\"", set.name);
+        applied.events.push((Subject::of(&written.entry), reason, message));
+    }
 }
 
 fn not_done(

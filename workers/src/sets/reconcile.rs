@@ -1,11 +1,11 @@
 //! The loop around the pure core: snapshot in, guarded writes and reports out.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt as _};
 use horchestra_core::kind::Kind;
 use horchestra_core::kinds::application_set::SET_LABEL;
 use horchestra_core::kinds::node::Node;
@@ -102,8 +102,13 @@ impl<P: Port> Sets<P> {
             }
             let Some(situation) = survey.situation(set, Timestamp::now()) else { continue };
             let refusals = if same { before.refusals } else { 0 };
-            let Looked { again_in, refusals, phase, children } =
-                self.one(&context, &situation, refusals, &mut pass).await?;
+            let looked = AssertUnwindSafe(self.one(&context, &situation, refusals, &mut pass));
+            // A set that cannot be dealt with must not keep the others from being dealt with.
+            let looked = looked.catch_unwind().await.unwrap_or_else(|_| {
+                tracing::error!(set = %set.key, "dealing with a set panicked; it is left as it is");
+                Ok(Looked { again_in: Some(LONGEST_WAIT), refusals, ..Looked::default() })
+            });
+            let Looked { again_in, refusals, phase, children } = looked?;
             let due = again_in.map(|wait| now + wait);
             self.seen.insert(set.uid, Seen { print, crowd, due, refusals, phase, children });
             pass.again_in = sooner(pass.again_in, again_in);
@@ -135,19 +140,15 @@ impl<P: Port> Sets<P> {
         pass: &mut PassReport,
     ) -> Result<Looked, PassError> {
         let set = &situation.entry;
-        // A set that cannot be dealt with must not keep the others from being dealt with.
-        let Ok(plan) = catch_unwind(AssertUnwindSafe(|| plan(situation))) else {
-            tracing::error!(set = %set.key, "planning a set panicked; it is left as it is");
-            return Ok(Looked { again_in: Some(LONGEST_WAIT), refusals, ..Looked::default() });
-        };
+        let plan = plan(situation);
         self.tell_of_shared(situation, &plan);
         let store = &self.store;
         let applied =
             apply(&self.port, context, situation, &plan, &self.metrics, || store.snapshot()).await?;
         pass.writes += applied.writes;
         pass.refused += applied.outcome.refused.len() + applied.outcome.put_off;
-        for (reason, message) in &applied.events {
-            self.recorder.record(Subject::of(set), reason, message.clone());
+        for (subject, reason, message) in &applied.events {
+            self.recorder.record(subject.clone(), reason, message.clone());
         }
         if applied.finished {
             // It is gone, or waits for others.

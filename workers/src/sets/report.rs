@@ -314,10 +314,16 @@ fn events(situation: &Situation, report: &SetReport) -> Vec<(&'static EventReaso
         if let (false, Some((_, _, reason))) = (known, warning) {
             events.push((*reason, verdict.message.clone()));
         }
-        let completed = verdict.kind == CONDITION_PROGRESSING && verdict.reason == COMPLETE;
-        let was_rolling = before.is_some_and(|it| it.reason != COMPLETE);
-        if completed && was_rolling {
-            events.push((&reasons::ROLLOUT_COMPLETE, verdict.message.clone()));
+        if verdict.kind == CONDITION_PROGRESSING {
+            let same_generation = before.is_some_and(|it| it.observed_generation == Some(report.generation));
+            let before = before.map_or("", |it| it.reason.as_str());
+            let begins =
+                verdict.reason == ROLLING && !(same_generation && [ROLLING, EXCEEDED].contains(&before));
+            if begins {
+                events.push((&reasons::ROLLOUT_STARTED, verdict.message.clone()));
+            } else if verdict.reason == COMPLETE && !before.is_empty() && before != COMPLETE {
+                events.push((&reasons::ROLLOUT_COMPLETE, verdict.message.clone()));
+            }
         }
     }
     events

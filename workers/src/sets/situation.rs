@@ -170,6 +170,10 @@ pub struct Survey {
     nodes: Arc<Nodes>,
     /// By name: what matters of each node.
     pub node_prints: HashMap<String, u64>,
+    /// What matters of all nodes.
+    nodes_print: u64,
+    /// By namespace: what matters of its Services and of who joins them.
+    service_prints: HashMap<String, u64>,
     /// By namespace, and name and uid of the owner.
     children: HashMap<String, HashMap<(String, String), Vec<Child>>>,
     /// By namespace.
@@ -184,6 +188,8 @@ impl Survey {
         let mut survey = Survey {
             nodes: Arc::default(),
             node_prints: HashMap::new(),
+            nodes_print: 0,
+            service_prints: HashMap::new(),
             children: HashMap::new(),
             joined: HashMap::new(),
             services: HashMap::new(),
@@ -218,6 +224,17 @@ impl Survey {
             let of_namespace = survey.services.entry(entry.key.namespace.clone()).or_default();
             of_namespace.push((Arc::clone(entry), service));
         }
+        let nodes = survey.nodes.spread.iter().map(|node| (&node.name, survey.node_prints.get(&node.name)));
+        survey.nodes_print = print_of(nodes.collect::<Vec<_>>());
+        let namespaces: BTreeSet<&String> = survey.joined.keys().chain(survey.services.keys()).collect();
+        survey.service_prints = namespaces
+            .into_iter()
+            .map(|namespace| {
+                let services = survey.services.get(namespace).into_iter().flatten();
+                let services: Vec<_> = services.map(|(entry, _)| (entry.uid, entry.revision)).collect();
+                (namespace.clone(), print_of((services, survey.joined.get(namespace))))
+            })
+            .collect();
         survey
     }
 
@@ -229,18 +246,10 @@ impl Survey {
 
     /// Two surveys in which this is the same lead to the same plan, but for the time.
     pub fn print(&self, set: &Entry) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (set.uid, set.revision).hash(&mut hasher);
-        for child in self.children_of(set) {
-            (child.entry.uid, child.entry.revision).hash(&mut hasher);
-        }
-        for (service, _) in self.services.get(&set.key.namespace).into_iter().flatten() {
-            (service.uid, service.revision).hash(&mut hasher);
-        }
-        self.joined.get(&set.key.namespace).hash(&mut hasher);
-        let nodes = self.nodes.spread.iter().map(|node| (&node.name, self.node_prints.get(&node.name)));
-        nodes.for_each(|node| node.hash(&mut hasher));
-        hasher.finish()
+        let children: Vec<_> =
+            self.children_of(set).iter().map(|child| (child.entry.uid, child.entry.revision)).collect();
+        let services = self.service_prints.get(&set.key.namespace);
+        print_of((set.uid, set.revision, children, services, self.nodes_print))
     }
 
     /// What may stand in a set's way: differs whenever an Application of its namespace comes or goes.

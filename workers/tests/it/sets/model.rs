@@ -383,7 +383,7 @@ fn live(events: &[Event]) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     /// Whatever happens in whatever order: the budget is kept at every single write, steps come before what
     /// waits for them, nothing wanted is deleted, nothing is made for a set that is deleted or frozen, and in

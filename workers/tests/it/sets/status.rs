@@ -1,6 +1,9 @@
 //! What a set says of itself, and when it says nothing new.
 
+use std::time::Duration;
+
 use horchestra_core::kind::Kind;
+use horchestra_testkit::eventually;
 use serde_json::json;
 
 use super::world::*;
@@ -185,4 +188,41 @@ async fn plant(world: &World, name: &str, spec: serde_json::Value) {
         Attribution { user: "test".into(), verb: "create".into(), audit_id: Uuid::new_v4(), trace_id: None };
     let item = Item { ops: vec![Op::Create(draft)], guards: Vec::new(), who };
     world.service.store().commit(item).await.unwrap();
+}
+
+#[tokio::test]
+async fn people_are_told_of_what_is_news() {
+    let mut world = World::new(&["n1"]).await;
+    world.create(json!({"metadata": {"name": "web-a"}, "spec": {"image": "theirs"}})).await.unwrap();
+    let theirs =
+        json!({"kind": "Service", "metadata": {"name": "web-b"}, "spec": {"ports": [{"port": 443}]}});
+    world.create(theirs).await.unwrap();
+    let mut listening = component("b", "x");
+    listening["spec"]["ports"] = json!([{"port": 80}]);
+    world.put_set("web", json!({"applications": [component("a", "x"), listening]})).await;
+    world.converge().await;
+    world.delete(&app("web-a"), None).await;
+    world.converge().await;
+    world.converge().await;
+    assert_eq!(world.summary("web").await, "Ready 2/2/2");
+    let expected = ["ApplyRefused 1", "RolloutComplete 1", "RolloutStarted 1", "ServiceShared 1"];
+    eventually(Duration::from_secs(20), async || {
+        let told = told_of(&world, "web").await;
+        if told == expected { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await;
+    eventually(Duration::from_secs(20), async || told_of(&world, "web-b").await == ["ChildCreated 1"]).await;
+}
+
+/// Reasons and counts of the Events about an object.
+async fn told_of(world: &World, name: &str) -> Vec<String> {
+    let snapshot = world.service.store().fresh().await.unwrap();
+    let mut told: Vec<String> = snapshot
+        .list(Kind::Event, None)
+        .map(|entry| serde_json::from_slice::<serde_json::Value>(&entry.encoded()).unwrap())
+        .filter(|event| event["involvedObject"]["name"] == name)
+        .map(|event| format!("{} {}", event["reason"].as_str().unwrap(), event["count"]))
+        .collect();
+    told.sort();
+    told
 }
