@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use horchestra_auth::identity::NODES;
 use horchestra_auth::pki::{CertificateRequest, is_node_name};
+use horchestra_core::doors::Door;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::certificate_signing_request::{
     CONDITION_APPROVED, CONDITION_DENIED, CONDITION_ISSUED, CONDITION_STANDING, CertificateSigningRequest,
@@ -32,7 +33,6 @@ use horchestra_store::{Class, Entry, Op, Revision};
 use jiff::Timestamp;
 
 use super::Edit;
-use super::people::{check_uid, named};
 use crate::admission::Verdict;
 use crate::caller::{Caller, RequestContext};
 use crate::conditions::{self, Condition, status_mut};
@@ -41,7 +41,7 @@ use crate::request::{Contents, DoorError, Order, Outcome, WatchEvent, WatchReque
 use crate::service::Service;
 use crate::settings::ClusterSettings;
 use crate::write::draft::{columns, draft, spec_of};
-use crate::write::{Attempt, Plan, Planned, check_revision, stored_object, tracking};
+use crate::write::{Attempt, stored_object, tracking};
 
 /// How many older requests a new one supersedes at most: they share its item. The next one takes the rest.
 const SUPERSEDED: usize = 48;
@@ -80,7 +80,8 @@ pub(crate) fn settle_new(
     let mut standing = renews(&new, &name);
     let mut superseded = 0;
     for entry in attempt.view.list(Kind::CertificateSigningRequest, None) {
-        let stored = stored_object(entry)?;
+        // One that cannot be read is in nobody's way.
+        let Ok(stored) = stored_object(entry) else { continue };
         let Ok(old) = stored.read::<CertificateSigningRequest>() else { continue };
         if old.requester() != new.requester() {
             continue;
@@ -166,10 +167,10 @@ impl Service {
         }
         let why = message(context, order, "approved")?;
         let mut written = self
-            .decide(context, "approve", key, order, options, |object| {
+            .change_through(context, Door::Approve, key, order, options, |object, _| {
                 let request = read(object)?;
                 match request.status.phase.as_str() {
-                    PHASE_APPROVED => return Ok(()),
+                    PHASE_APPROVED => return Ok(Edit::Write(Class::Status)),
                     PHASE_DENIED => {
                         let why = "it is denied already; its maker has to make another one";
                         return Err(Status::conflict(key.kind, &key.name, why));
@@ -182,14 +183,14 @@ impl Service {
                     return Err(Status::refused(key.kind, &key.name, why));
                 }
                 if request.has(CONDITION_APPROVED) {
-                    return Ok(());
+                    return Ok(Edit::Write(Class::Status));
                 }
                 set(object, CONDITION_APPROVED, "True", "ApprovedByOperator", &why);
                 if renews(&request, &name) {
                     let message = "stands for the next renewal with the same certificate, once, for a day";
                     set(object, CONDITION_STANDING, "True", "ApprovedByOperator", message);
                 }
-                Ok(())
+                Ok(Edit::Write(Class::Status))
             })
             .await?;
         if options.dry_run {
@@ -215,51 +216,20 @@ impl Service {
         options: &WriteOptions,
     ) -> Result<Written, Status> {
         let why = message(context, order, "denied")?;
-        self.decide(context, "deny", key, order, options, |object| {
+        self.change_through(context, Door::Deny, key, order, options, |object, _| {
             match read(object)?.status.phase.as_str() {
-                PHASE_DENIED => Ok(()),
+                PHASE_DENIED => {}
                 PHASE_APPROVED => {
                     let why = "its certificate is signed already, and cannot be called back";
-                    Err(Status::conflict(key.kind, &key.name, why))
+                    return Err(Status::conflict(key.kind, &key.name, why));
                 }
                 _ => {
                     conditions::clear(object, CONDITION_APPROVED);
                     conditions::clear(object, CONDITION_STANDING);
                     deny(object, "DeniedByOperator", &why);
-                    Ok(())
                 }
             }
-        })
-        .await
-    }
-
-    /// Changes the status of a request for an operator.
-    async fn decide(
-        &self,
-        context: &RequestContext,
-        verb: &str,
-        key: &Key,
-        order: &Order,
-        options: &WriteOptions,
-        change: impl Fn(&mut Object) -> Result<(), Status> + Send + Sync,
-    ) -> Result<Written, Status> {
-        let spec = spec_of(key.kind)?;
-        let revision = named(order)?;
-        self.run(context, verb, key, options.dry_run, |attempt: Attempt<'_>| {
-            let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
-            check_uid(&old, order)?;
-            check_revision(&old, revision, options.exact_resource_version)?;
-            let stored = stored_object(&old)?;
-            let mut object = stored.clone();
-            change(&mut object)?;
-            let verdict = Verdict::default();
-            if object == stored {
-                return Ok(Plan { change: Planned::Nothing(old), verdict });
-            }
-            let columns = columns(spec, &object);
-            let managed = tracking::of_component(spec, context, Some((&old, &stored)), &object);
-            let draft = draft(spec, key, &object, columns, managed)?;
-            Ok(Plan { change: Planned::Update { draft, old, class: Class::Status }, verdict })
+            Ok(Edit::Write(Class::Status))
         })
         .await
     }

@@ -22,16 +22,12 @@ use horchestra_core::object::Object;
 use horchestra_core::status::Status;
 use horchestra_store::Class;
 
-use super::people::{check_uid, named};
-use crate::admission::{self, CHILD_TEARDOWN, NODE_TEARDOWN, Verdict};
+use super::Edit;
+use crate::admission::{self, CHILD_TEARDOWN, NODE_TEARDOWN};
 use crate::caller::RequestContext;
 use crate::placement;
 use crate::request::{Order, WriteOptions, Written};
 use crate::service::Service;
-use crate::write::draft::{columns, draft, spec_of};
-use crate::write::{
-    Attempt, Plan, Planned, check_revision, clear_object, protect_erased_namespace, tracking,
-};
 
 impl Service {
     pub(super) async fn finalize(
@@ -45,32 +41,14 @@ impl Service {
             let why = "only members of system:masters take finalizers off for others";
             return Err(Status::forbidden(key.kind, &key.name, why));
         }
-        let spec = spec_of(key.kind)?;
-        let revision = named(order)?;
-        self.run(context, Door::Finalize.name(), key, options.dry_run, |attempt: Attempt<'_>| {
-            let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
-            check_uid(&old, order)?;
-            check_revision(&old, revision, options.exact_resource_version)?;
-            // Finalizers are in the clear, so a Secret can be let go without its keys.
-            let stored = clear_object(&old)?;
-            if !stored.is_deleting() {
+        // Finalizers are in the clear, so a Secret can be let go without its keys.
+        self.change_through(context, Door::Finalize, key, order, options, |object, warnings| {
+            if !object.is_deleting() {
                 let why = "it is not being deleted, so nothing holds it up; delete it first";
                 return Err(Status::conflict(key.kind, &key.name, why));
             }
-            let mut object = stored.clone();
-            let mut verdict = Verdict::default();
-            take_off(&mut object, order.finalizers.as_deref(), &mut verdict.warnings);
-            if object.finalizers().is_empty() {
-                protect_erased_namespace(key, &mut verdict);
-                return Ok(Plan { change: Planned::Erase(old), verdict });
-            }
-            if object == stored {
-                return Ok(Plan { change: Planned::Nothing(old), verdict });
-            }
-            let columns = columns(spec, &object);
-            let managed = tracking::of_component(spec, context, Some((&old, &stored)), &object);
-            let draft = draft(spec, key, &object, columns, managed)?;
-            Ok(Plan { change: Planned::Update { draft, old, class: Class::Core }, verdict })
+            take_off(object, order.finalizers.as_deref(), warnings);
+            Ok(if object.finalizers().is_empty() { Edit::Erase } else { Edit::Write(Class::Core) })
         })
         .await
     }

@@ -41,6 +41,7 @@ use crate::write::{Stored, clear_object, tracking};
 const ATTEMPTS: usize = 16;
 
 /// What a door does to an object. An edit that changes nothing writes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Edit {
     /// Stores the object as edited.
     Write(Class),

@@ -7,10 +7,10 @@
 //! nothing, and the history tells which door it was.
 //!
 //! Cordon, uncordon and rollback are ordinary updates that the server writes itself, so every rule about
-//! updates applies to them. Freeze, thaw and admit set one thing that no update can set and leave the rest
-//! as it is stored; there is nothing in them for those rules to judge, and an object that today's rules would
-//! refuse must still be possible to freeze. A node's certificate opens none of these doors, whatever was
-//! granted to it: a node must not decide about itself, nor about the work of others.
+//! updates applies to them. All others set one thing that no update can set and leave the rest as it is
+//! stored ([`Service::change_through`]); there is nothing in them for those rules to judge, and an object that
+//! today's rules would refuse must still be possible to freeze. A node's certificate opens none of these doors,
+//! whatever was granted to it: a node must not decide about itself, nor about the work of others.
 //!
 //! # What a freeze means
 //!
@@ -18,6 +18,8 @@
 //! do not write it. Whether the workload is held still is the node's to say: an agent that knows how to
 //! reports the phase `Frozen`, and only then is the condition `Frozen` true. Older agents ignore the member,
 //! and the condition keeps saying that a freeze was asked for.
+
+use std::sync::Arc;
 
 use horchestra_core::decode::Document;
 use horchestra_core::doors::Door;
@@ -27,7 +29,8 @@ use horchestra_core::status::Status;
 use horchestra_store::{Class, Entry};
 use serde_json::{Map, Value};
 
-use crate::admission::{self, CallerClass};
+use super::Edit;
+use crate::admission::{self, CallerClass, Verdict};
 use crate::caller::RequestContext;
 use crate::conditions::{self, Condition};
 use crate::placement;
@@ -35,7 +38,8 @@ use crate::request::{Order, Part, WriteOptions, Written};
 use crate::service::Service;
 use crate::write::draft::{columns, draft, spec_of};
 use crate::write::{
-    Attempt, Plan, Planned, Replacement, check_revision, parse_named, stored_object, tracking,
+    Attempt, Plan, Planned, Replacement, check_revision, clear_object, parse_named, protect_erased_namespace,
+    stored_object, tracking,
 };
 
 /// What is told to whoever freezes a workload.
@@ -84,6 +88,44 @@ impl Service {
         }
     }
 
+    /// Goes through a door that changes what no update can change. `change` is given the stored object, the clear part
+    /// of it where the kind is a sealed one, and the warnings of the answer. What it leaves is stored, unless that is
+    /// what was there.
+    pub(super) async fn change_through(
+        &self,
+        context: &RequestContext,
+        door: Door,
+        key: &Key,
+        order: &Order,
+        options: &WriteOptions,
+        change: impl Fn(&mut Object, &mut Vec<String>) -> Result<Edit, Status> + Send + Sync,
+    ) -> Result<Written, Status> {
+        let spec = spec_of(key.kind)?;
+        let revision = named(order)?;
+        self.run(context, door.name(), key, options.dry_run, |attempt: Attempt<'_>| {
+            let old = meant(&attempt, key, order)?;
+            check_revision(&old, revision, options.exact_resource_version)?;
+            let stored = clear_object(&old)?;
+            let mut object = stored.clone();
+            let mut verdict = Verdict::default();
+            let class = match change(&mut object, &mut verdict.warnings)? {
+                Edit::Write(class) => class,
+                Edit::Erase => {
+                    protect_erased_namespace(key, &mut verdict);
+                    return Ok(Plan { change: Planned::Erase(old), verdict });
+                }
+            };
+            if object == stored {
+                return Ok(Plan { change: Planned::Nothing(old), verdict });
+            }
+            let columns = columns(spec, &object);
+            let managed = tracking::of_component(spec, context, Some((&old, &stored)), &object);
+            let draft = draft(spec, key, &object, columns, managed)?;
+            Ok(Plan { change: Planned::Update { draft, old, class }, verdict })
+        })
+        .await
+    }
+
     /// The same as an update of `spec.unschedulable`.
     async fn set_unschedulable_node(
         &self,
@@ -95,8 +137,7 @@ impl Service {
     ) -> Result<Written, Status> {
         let revision = named(order)?;
         self.run(context, door.name(), key, options.dry_run, |attempt: Attempt<'_>| {
-            let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
-            check_uid(&old, order)?;
+            let old = meant(&attempt, key, order)?;
             let mut object = stored_object(&old)?;
             set_flag(&mut object, "unschedulable", door == Door::Cordon);
             let document = Document { object, ..Document::default() };
@@ -115,43 +156,26 @@ impl Service {
         order: &Order,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let spec = spec_of(key.kind)?;
-        let revision = named(order)?;
-        self.run(context, door.name(), key, options.dry_run, |attempt: Attempt<'_>| {
-            let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
-            check_uid(&old, order)?;
-            check_revision(&old, revision, options.exact_resource_version)?;
-            let stored = stored_object(&old)?;
-            let mut object = stored.clone();
-            let mut verdict = admission::Verdict::default();
-            let class = match door {
+        self.change_through(context, door, key, order, options, |object, warnings| {
+            Ok(Edit::Write(match door {
                 Door::Freeze => {
                     if key.kind == Kind::Application {
-                        verdict.warnings.push(OLD_AGENTS.to_owned());
+                        warnings.push(OLD_AGENTS.to_owned());
                     }
-                    freeze(key.kind, &mut object);
+                    freeze(key.kind, object);
                     Class::Core
                 }
                 Door::Thaw => {
-                    thaw(&mut object);
+                    thaw(object);
                     Class::Core
                 }
                 _ => {
-                    if !conditions::is_true(&object, admission::ADMITTED) {
-                        admission::set_admitted(&mut object, true, "AdmittedByOperator", "");
+                    if !conditions::is_true(object, admission::ADMITTED) {
+                        admission::set_admitted(object, true, "AdmittedByOperator", "");
                     }
                     Class::Status
                 }
-            };
-            let columns = columns(spec, &object);
-            let managed = tracking::of_component(spec, context, Some((&old, &stored)), &object);
-            let draft = draft(spec, key, &object, columns, managed)?;
-            let change = if draft.body == old.body {
-                Planned::Nothing(old)
-            } else {
-                Planned::Update { draft, old, class }
-            };
-            Ok(Plan { change, verdict })
+            }))
         })
         .await
     }
@@ -162,25 +186,29 @@ pub(crate) fn named(order: &Order) -> Result<i64, Status> {
     parse_named(order.resource_version.as_deref().unwrap_or(""))
 }
 
-pub(crate) fn check_uid(old: &Entry, order: &Order) -> Result<(), Status> {
+/// The object of this key, if it is the one that the caller means.
+pub(crate) fn meant(attempt: &Attempt<'_>, key: &Key, order: &Order) -> Result<Arc<Entry>, Status> {
+    let entry = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
     match &order.uid {
-        Some(uid) if *uid != old.uid.to_string() => {
-            let why = format!("its uid is {}, not {uid} as in the body", old.uid);
-            Err(Status::conflict(old.key.kind, &old.key.name, why))
+        Some(uid) if *uid != entry.uid.to_string() => {
+            let why = format!("its uid is {}, not {uid} as in the body", entry.uid);
+            Err(Status::conflict(key.kind, &key.name, why))
         }
-        _ => Ok(()),
+        _ => Ok(entry),
     }
 }
 
 /// Sets a member of the spec, or takes it out where it is not wanted.
 fn set_flag(object: &mut Object, member: &str, wanted: bool) {
-    let spec = object.0.entry("spec").or_insert_with(|| Value::Object(Map::new()));
-    if let Some(spec) = spec.as_object_mut() {
-        if wanted {
-            spec.insert(member.to_owned(), Value::Bool(true));
-        } else {
+    if !wanted {
+        if let Some(spec) = object.0.get_mut("spec").and_then(Value::as_object_mut) {
             spec.remove(member);
         }
+        return;
+    }
+    let spec = object.0.entry("spec").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(spec) = spec.as_object_mut() {
+        spec.insert(member.to_owned(), Value::Bool(true));
     }
 }
 

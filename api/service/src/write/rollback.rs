@@ -30,7 +30,7 @@ use super::draft::spec_of;
 use super::update::Replacement;
 use super::{Attempt, stored_object};
 use crate::caller::RequestContext;
-use crate::doors::people::{check_uid, named};
+use crate::doors::people::{meant, named};
 use crate::errors;
 use crate::request::{Order, Part, Revisions, Version, WriteOptions, Written};
 use crate::service::Service;
@@ -100,8 +100,7 @@ impl Service {
         })?;
         let placed = placement_path(key.kind).is_some_and(|path| by_author(&history.rows[at..], path));
         self.run(context, "rollback", key, options.dry_run, |attempt: Attempt<'_>| {
-            let old = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
-            check_uid(&old, order)?;
+            let old = meant(&attempt, key, order)?;
             if old.uid != history.head.uid {
                 return Err(no_revision(key, wanted));
             }
