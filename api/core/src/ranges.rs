@@ -98,6 +98,16 @@ impl Network {
         (base.saturating_add(1), last.saturating_sub(broadcast))
     }
 
+    /// Whether an address lies in both.
+    pub fn overlaps(self, other: Network) -> bool {
+        let shorter = self.prefix.min(other.prefix);
+        let cut = |network: Network| match network.address {
+            IpAddr::V4(address) => address.to_bits().checked_shr(32 - u32::from(shorter)).unwrap_or(0).into(),
+            IpAddr::V6(address) => address.to_bits().checked_shr(128 - u32::from(shorter)).unwrap_or(0),
+        };
+        self.address.is_ipv4() == other.address.is_ipv4() && cut(self) == cut(other)
+    }
+
     /// The number of an address; `None` for one of the other family.
     pub fn number(self, address: IpAddr) -> Option<u128> {
         match (self.address, address) {
@@ -222,6 +232,26 @@ mod tests {
             assert_eq!(IdBlock::numbered(number).numbers(), number..number + 1);
         }
         assert!(block("5/5").overlaps(block("9/1")) && !block("5/5").overlaps(block("10/1")));
+    }
+
+    #[test]
+    fn networks_that_share_addresses_overlap() {
+        for (one, other, overlap) in [
+            ("10.243.0.0/16", "10.243.0.0/16", true),
+            ("10.243.0.0/16", "10.243.7.0/24", true),
+            ("10.243.7.0/24", "10.0.0.0/8", true),
+            ("10.243.0.0/16", "10.244.0.0/16", false),
+            ("10.243.0.0/17", "10.243.128.0/17", false),
+            ("0.0.0.0/0", "255.255.255.255/32", true),
+            ("10.0.0.1/32", "10.0.0.2/32", false),
+            ("fd00::/8", "fd12::/16", true),
+            ("fd00::/64", "fd00:0:0:1::/64", false),
+            ("::/0", "fd00::1/128", true),
+            ("::/0", "0.0.0.0/0", false),
+        ] {
+            let (one, other): (Network, Network) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!((one.overlaps(other), other.overlaps(one)), (overlap, overlap), "{one} {other}");
+        }
     }
 
     #[test]

@@ -62,6 +62,11 @@ pub enum SettingsError {
          or leave the flag out"
     )]
     Mismatch { flag: &'static str, ours: String, theirs: String },
+    #[error(
+        "--service-cidr {services} and --routed-cidr {workloads} overlap: an address could be a Service's and a \
+         workload's; choose ranges that have no address in common"
+    )]
+    Overlap { services: Network, workloads: Network },
 }
 
 impl ClusterSettings {
@@ -127,6 +132,16 @@ impl ClusterSettings {
         self.routed_range = self.routed_range.or(wanted.routed_range);
     }
 
+    /// Ranges that are only now decided on share no address. Those of a running cluster are what they are.
+    fn check_new_ranges(&self) -> Result<(), SettingsError> {
+        match (self.service_range, self.routed_range) {
+            (Some(services), Some(workloads)) if services.overlaps(workloads) => {
+                Err(SettingsError::Overlap { services, workloads })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Says that there is a worker that signs certificates. Every worker that does calls this when it starts; until
     /// one has, nobody can approve a request.
     pub async fn announce_signer(store: &Store) -> Result<(), SettingsError> {
@@ -175,9 +190,18 @@ impl ClusterSettings {
                     if settings == before {
                         return Ok(settings);
                     }
+                    if (settings.service_range, settings.routed_range)
+                        != (before.service_range, before.routed_range)
+                    {
+                        settings.check_new_ranges()?;
+                    }
                     (settings, row.version)
                 }
-                None => (ClusterSettings::of(wanted), 0),
+                None => {
+                    let settings = ClusterSettings::of(wanted);
+                    settings.check_new_ranges()?;
+                    (settings, 0)
+                }
             };
             let body = Bytes::from(serde_json::to_vec(&ours).map_err(SettingsError::Unreadable)?);
             if store.write_settings(body, version).await.map_err(SettingsError::Read)? {
@@ -259,6 +283,30 @@ mod tests {
         }
         let refused = ClusterSettings::agree(&store, &range("10.96.0.0/12")).await.unwrap_err().to_string();
         assert!(refused.contains("10.96.0.0/12") && refused.contains("10.243.0.0/16"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn no_address_is_a_services_and_a_workloads() {
+        let ranges = |services: Option<&str>, workloads: Option<&str>| {
+            let range = |text: Option<&str>| text.map(|text| text.parse().unwrap());
+            Wanted { service_range: range(services), routed_range: range(workloads), ..Wanted::default() }
+        };
+        let (services, inside, beside) = ("10.243.0.0/16", "10.243.7.0/24", "10.244.0.0/16");
+        let store = Store::memory();
+        let refused =
+            ClusterSettings::agree(&store, &ranges(Some(services), Some(inside))).await.unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains(services) && refused.contains(inside), "{refused}");
+        ClusterSettings::agree(&store, &ranges(Some(services), None)).await.unwrap();
+        let later = ClusterSettings::agree(&store, &ranges(None, Some(inside))).await;
+        assert!(matches!(later, Err(SettingsError::Overlap { .. })), "also when it is said later");
+        let agreed = ClusterSettings::agree(&store, &ranges(Some(services), Some(beside))).await.unwrap();
+        assert_eq!(agreed.routed_range.unwrap().to_string(), beside);
+
+        let store = Store::memory();
+        let old = r#"{"nodeReadyTimeoutMs":1000,"serviceCIDR":"10.243.0.0/16","routedCIDR":"10.243.7.0/24"}"#;
+        assert!(store.write_settings(Bytes::from_static(old.as_bytes()), 0).await.unwrap());
+        ClusterSettings::agree(&store, &Wanted::default()).await.expect("what runs goes on");
     }
 
     #[tokio::test]
