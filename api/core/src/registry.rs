@@ -35,6 +35,9 @@ pub struct KindSpec {
     /// Rules of one object alone that the schema cannot say: every violation, in the order of the fields.
     /// Runs on an object that satisfies the schema.
     pub validate: fn(&Object) -> Vec<Cause>,
+    /// What is stored as it is, though it will not do what its author may think: a text for each, in the order of
+    /// the fields. Runs on an object that satisfies the schema.
+    pub oddities: fn(&Object) -> Vec<String>,
     /// What tables show, name and age included.
     pub columns: &'static [Column],
     /// Fields beyond `metadata.name` and `metadata.namespace` that field selectors may name.
@@ -177,6 +180,7 @@ impl KindSpec {
             defaults: |_| {},
             fold: |_| {},
             validate: |_| Vec::new(),
+            oddities: |_| Vec::new(),
             columns: PLAIN,
             selectable: &[],
             facts: |_| Facts::default(),

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::meta::ObjectMeta;
 use crate::kind::Kind;
+use crate::metadata::is_usable_namespace;
+use crate::object::Object;
 use crate::registry::KindSpec;
 use crate::schema::{self, Schema};
 
@@ -22,6 +24,13 @@ pub struct Namespace {
     pub metadata: ObjectMeta,
 }
 
+/// A Namespace may be called what no object can say that it lives in.
+fn oddities(object: &Object) -> Vec<String> {
+    let usable = is_usable_namespace(object.name());
+    let told = "metadata.name: nothing can be created in this namespace, since its name is no DNS label";
+    if usable { Vec::new() } else { vec![told.to_owned()] }
+}
+
 fn schema() -> &'static Schema {
     static SCHEMA: LazyLock<Schema> = LazyLock::new(schema::derive::<Namespace>);
     &SCHEMA
@@ -29,5 +38,6 @@ fn schema() -> &'static Schema {
 
 pub(crate) static SPEC: KindSpec = KindSpec {
     short_names: &["ns"],
+    oddities,
     ..KindSpec::base(Kind::Namespace, "namespace", "NamespaceList", schema)
 };

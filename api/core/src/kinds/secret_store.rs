@@ -10,6 +10,7 @@ use super::bytes::ByteString;
 use super::meta::ObjectMeta;
 use super::null_as_default;
 use crate::kind::Kind;
+use crate::object::Object;
 use crate::registry::KindSpec;
 use crate::schema::{self, Schema};
 
@@ -76,6 +77,13 @@ fn defaults(object: &mut Map<String, Value>) {
     }
 }
 
+/// A way to log in that nodes do not know.
+fn oddities(object: &Object) -> Vec<String> {
+    let method = object.str_at(&["spec", "auth", "method"]);
+    let told = || format!("spec.auth.method: nodes know \"cert\" and \"kubernetes\", not {method:?}");
+    if matches!(method, "" | "cert" | "kubernetes") { Vec::new() } else { vec![told()] }
+}
+
 fn schema() -> &'static Schema {
     static SCHEMA: LazyLock<Schema> = LazyLock::new(schema::derive::<SecretStore>);
     &SCHEMA
@@ -84,5 +92,6 @@ fn schema() -> &'static Schema {
 pub(crate) static SPEC: KindSpec = KindSpec {
     short_names: &["ss"],
     defaults,
+    oddities,
     ..KindSpec::base(Kind::SecretStore, "secretstore", "SecretStoreList", schema)
 };

@@ -49,6 +49,14 @@ fn shapes() {
     use Kind::*;
     let set = |component: Value| json!({"spec": {"applications": [component]}});
     let store = json!({"server": "https://vault.example"});
+    let mounts = |count: usize| {
+        let mount = |at: usize| json!({"mountPath": format!("/v{at}"), "volume": {"type": "tmpfs"}});
+        json!({"spec": {"image": "x", "volumes": (0..count).map(mount).collect::<Value>()}})
+    };
+    let variables = |count: usize| {
+        let variable = |at: usize| json!({"name": format!("V{at}")});
+        json!({"spec": {"image": "x", "env": (0..count).map(variable).collect::<Value>()}})
+    };
     run(vec![
         ("only what is needed", Service, json!({"spec": {"ports": [{"port": 80}]}}), 0, &[]),
         ("no spec", Service, json!({}), 422, &["spec"]),
@@ -256,6 +264,18 @@ fn shapes() {
             json!({"spec": {"request": "", "signerName": "x"}}),
             400,
             &["spec.signerName"],
+        ),
+        ("64 volumes", Application, mounts(64), 0, &[]),
+        ("65 volumes", Application, mounts(65), 422, &["spec.volumes"]),
+        ("256 variables", Application, variables(256), 0, &[]),
+        ("257 variables", Application, variables(257), 422, &["spec.env"]),
+        (
+            "a volume that is to be shared",
+            Application,
+            json!({"spec": {"image": "x", "volumes": [
+                {"mountPath": "/a", "shared": true, "volume": {"type": "pv", "shared": true}}]}}),
+            400,
+            &["spec.volumes[0].shared", "spec.volumes[0].volume.shared"],
         ),
         ("one component", ApplicationSet, set(json!({"name": "a", "spec": {"image": "x"}})), 0, &[]),
         (

@@ -207,7 +207,7 @@ impl Plugin {
                 object.0.insert("kind".to_owned(), attributes.key.kind.name().into());
             }
             Plugin::RequestPolicy => requests::stamp(attributes, object, verdict),
-            Plugin::ChildOwnership => ownership::carry_over(attributes, object),
+            Plugin::ChildOwnership => ownership::carry_over(attributes, object, verdict),
             Plugin::ClientFinalizers => finalizers::keep_system(attributes, object, verdict)?,
             Plugin::DoorOwned => door_owned(attributes, object),
             Plugin::FinalizerHolds => finalizers::derive_holds(attributes, object),
@@ -222,7 +222,7 @@ impl Plugin {
             Plugin::SecretPolicy
             | Plugin::NodePolicy
             | Plugin::NodeRestriction
-            | Plugin::MetadataSyntax
+            | Plugin::Oddities
             | Plugin::ObjectRules
             | Plugin::WorkloadNetwork
             | Plugin::SetExpansion
@@ -265,10 +265,7 @@ impl Plugin {
                 allocation::check_block(attributes, object, verdict)?;
                 allocation::confine_ids(attributes, object, verdict)
             }
-            Plugin::MetadataSyntax => {
-                metadata_syntax(attributes, object, verdict);
-                Ok(())
-            }
+            Plugin::Oddities => oddities(attributes, object, verdict),
             Plugin::SecretPolicy => secrets::check(attributes, object),
             Plugin::RequestPolicy => requests::check(attributes, object),
             Plugin::ChildOwnership => ownership::check(attributes, object),
@@ -353,8 +350,8 @@ fn placement_status(attributes: &Attributes<'_>, object: &mut Object) {
     }
 }
 
-/// Warns about what the write changes in metadata, not about what has been there all along.
-fn metadata_syntax(attributes: &Attributes<'_>, object: &Object, verdict: &mut Verdict) {
+/// Warns about what is odd in what the write changes, not about what has been there all along.
+fn oddities(attributes: &Attributes<'_>, object: &Object, verdict: &mut Verdict) -> Result<(), Denial> {
     let members = ["labels", "annotations", "ownerReferences"];
     let same = |old: &Object| {
         members.iter().all(|member| old.at(&["metadata", member]) == object.at(&["metadata", member]))
@@ -362,4 +359,8 @@ fn metadata_syntax(attributes: &Attributes<'_>, object: &Object, verdict: &mut V
     if !attributes.old.is_some_and(same) {
         verdict.warnings.extend(metadata::warnings(object));
     }
+    let spec = crate::write::draft::spec_of(attributes.key.kind).map_err(Denial::Status)?;
+    let known = attributes.old.map(spec.oddities).unwrap_or_default();
+    verdict.warnings.extend((spec.oddities)(object).into_iter().filter(|odd| !known.contains(odd)));
+    Ok(())
 }

@@ -1,45 +1,88 @@
-//! Applications that belong to an ApplicationSet are written by the set controller; clients keep their
-//! hands off the marks of ownership and off the spec of what is owned.
+//! What belongs to an ApplicationSet is written by the set controller.
+//!
+//! * **Applications**: clients keep their hands off the marks of ownership and off the spec of what is owned.
+//! * **Services**: whoever could write that a Service is a set's would have the set's controller rewrite it, and
+//!   delete it with the set. So that an owner is a set is not the client's to say, neither to add nor to take away;
+//!   what is said too much is left out, with a warning. The rest of an owned Service stays the client's (an address,
+//!   for one); the controller puts its ports right.
 
 use horchestra_core::kind::Kind;
+use horchestra_core::kinds::application_set::{COMPONENT_LABEL, HASH_ANNOTATION, SET_LABEL};
 use horchestra_core::object::Object;
 use serde_json::{Map, Value};
 
-use super::{Attributes, Denial, Operation};
+use super::{Attributes, Denial, Operation, Verdict};
 
-const LABELS: [&str; 2] = ["horchestra.io/application-set", "horchestra.io/component"];
-const HASH: &str = "horchestra.io/appset-spec-hash";
+const LABELS: [&str; 2] = [SET_LABEL, COMPONENT_LABEL];
+
+fn references(object: &Object) -> impl Iterator<Item = &Value> {
+    object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Whether a reference says that a set controls the object.
+fn is_to_set(reference: &Value) -> bool {
+    reference["kind"] == "ApplicationSet"
+        && reference["apiVersion"] == "horchestra.io/v1"
+        && reference["controller"] == true
+}
 
 /// The name of the set that controls the object, if one does.
 fn owner(object: &Object) -> Option<&str> {
-    object
-        .at(&["metadata", "ownerReferences"])?
-        .as_array()?
-        .iter()
-        .find(|reference| {
-            reference["kind"] == "ApplicationSet"
-                && reference["apiVersion"] == "horchestra.io/v1"
-                && reference["controller"] == true
-        })
-        .map(|reference| reference["name"].as_str().unwrap_or_default())
+    let reference = references(object).find(|reference| is_to_set(reference))?;
+    Some(reference["name"].as_str().unwrap_or_default())
 }
 
-/// On an update, the marks of ownership are those that are stored.
-pub(super) fn carry_over(attributes: &Attributes<'_>, object: &mut Object) {
-    let (Kind::Application, Some(old)) = (attributes.key.kind, attributes.old) else {
-        return;
-    };
-    let stored = old.at(&["metadata", "ownerReferences"]).cloned();
-    match stored {
-        Some(references) => object.set_metadata("ownerReferences", references),
-        None => {
-            object.metadata_mut().remove("ownerReferences");
+/// The marks of ownership are those that are stored.
+pub(super) fn carry_over(attributes: &Attributes<'_>, object: &mut Object, verdict: &mut Verdict) {
+    match (attributes.key.kind, attributes.old) {
+        (Kind::Application, Some(old)) => {
+            set_references(object, references(old).cloned().collect());
+            restore_labels(object, old);
+            let hash = old.at(&["metadata", "annotations", HASH_ANNOTATION]).cloned();
+            restore(object, "annotations", HASH_ANNOTATION, hash);
         }
+        (Kind::Service, old) => {
+            if let Some(old) = old.filter(|old| owner(old).is_some()) {
+                restore_labels(object, old);
+            }
+            keep_sets(old, object, verdict);
+        }
+        _ => {}
     }
-    for (map, keys) in [("labels", &LABELS[..]), ("annotations", &[HASH][..])] {
-        for key in keys {
-            restore(object, map, key, old.at(&["metadata", map, key]).cloned());
-        }
+}
+
+/// Of the owners of a Service, those that are sets stay as they are stored.
+fn keep_sets(old: Option<&Object>, object: &mut Object, verdict: &mut Verdict) {
+    let of_sets = |object: &Object| -> Vec<Value> {
+        references(object).filter(|reference| is_to_set(reference)).cloned().collect()
+    };
+    let (asked, stored) = (of_sets(object), old.map(of_sets).unwrap_or_default());
+    if asked == stored {
+        return;
+    }
+    for forged in asked.iter().filter(|reference| !stored.contains(reference)) {
+        verdict.warn(format!(
+            "metadata.ownerReferences: that ApplicationSet {} controls it is for the controller of sets to say, and \
+             was left out",
+            forged["name"]
+        ));
+    }
+    let others = references(object).filter(|reference| !is_to_set(reference)).cloned();
+    let kept = stored.into_iter().chain(others).collect();
+    set_references(object, kept);
+}
+
+fn set_references(object: &mut Object, references: Vec<Value>) {
+    if references.is_empty() {
+        object.metadata_mut().remove("ownerReferences");
+    } else {
+        object.set_metadata("ownerReferences", Value::Array(references));
+    }
+}
+
+fn restore_labels(object: &mut Object, old: &Object) {
+    for label in LABELS {
+        restore(object, "labels", label, old.at(&["metadata", "labels", label]).cloned());
     }
 }
 
@@ -99,8 +142,8 @@ fn check_new(object: &Object) -> Result<(), Denial> {
     if owner(object).is_some() {
         return reserved("metadata.ownerReferences to an ApplicationSet as controller");
     }
-    if object.at(&["metadata", "annotations", HASH]).is_some() {
-        return reserved(&format!("annotation {HASH}"));
+    if object.at(&["metadata", "annotations", HASH_ANNOTATION]).is_some() {
+        return reserved(&format!("annotation {HASH_ANNOTATION}"));
     }
     for label in LABELS {
         if object.label(label).is_some() {

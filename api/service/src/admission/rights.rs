@@ -3,7 +3,9 @@
 //! * Who writes a role, or binds one, holds everything that is in it, where it will count. The verb
 //!   `escalate` on the role and the verb `bind` on the bound role waive that. A wildcard stands for rights
 //!   that do not exist yet, so nobody holds one, and only administrators hand it out.
-//! * Who has a workload read a Secret may `get` that Secret; who has it join a Service may `get` that Service.
+//! * Who has a workload read a Secret may `get` that Secret; who has it join a Service may `get` that Service. That
+//!   holds for whoever changes anything of what is to run, since another image would be shown the same Secrets.
+//!   Who changes nothing of it, but a label, is not asked.
 //!
 //! These are questions to the judge of the request's own caller, who comes with the request ([`Client`]). They
 //! come last, since they are the dearest, and are bounded. Without an answer the write is refused. A bound role
@@ -79,7 +81,7 @@ pub(super) fn hands_out(
 
 /// The Secrets that a workload reads, its author may read.
 pub(super) fn reads_secrets(attributes: &Attributes<'_>, object: &Object) -> Result<(), Denial> {
-    let Caller::Http(client) = attributes.caller else { return Ok(()) };
+    let Some(client) = author_of_workload(attributes, object) else { return Ok(()) };
     let specs = workloads(attributes.key.kind, object)?;
     let names: BTreeSet<&str> = specs.iter().flat_map(|spec| spec.secrets().into_keys()).collect();
     if names.len() > SECRETS {
@@ -93,10 +95,17 @@ pub(super) fn reads_secrets(attributes: &Attributes<'_>, object: &Object) -> Res
 
 /// The Services that a workload joins, its author may read.
 pub(super) fn joins_services(attributes: &Attributes<'_>, object: &Object) -> Result<(), Denial> {
-    let Caller::Http(client) = attributes.caller else { return Ok(()) };
+    let Some(client) = author_of_workload(attributes, object) else { return Ok(()) };
     let specs = workloads(attributes.key.kind, object)?;
     let names = specs.iter().map(|spec| spec.service_name.as_str()).filter(|name| !name.is_empty()).collect();
     may_get(client, &attributes.key.namespace, Kind::Service, names)
+}
+
+/// Who says what is to run, if the write does.
+fn author_of_workload<'a>(attributes: &Attributes<'a>, object: &Object) -> Option<&'a Client> {
+    let Caller::Http(client) = attributes.caller else { return None };
+    let unchanged = attributes.old.is_some_and(|old| old.get("spec") == object.get("spec"));
+    (!unchanged).then_some(client)
 }
 
 fn may_get(client: &Client, namespace: &str, kind: Kind, names: BTreeSet<&str>) -> Result<(), Denial> {

@@ -79,7 +79,7 @@ pub(crate) enum Plugin {
     SecretPolicy,
     /// Who made a certificate request is the server's word; what it asks for stays.
     RequestPolicy,
-    /// What belongs to a set is the set controller's.
+    /// What belongs to a set, and that it does, is the set controller's.
     ChildOwnership,
     /// Finalizers of the system, and the deletion mark, are not a client's to touch.
     ClientFinalizers,
@@ -97,8 +97,8 @@ pub(crate) enum Plugin {
     NoRootFloor,
     /// Nodes that operators make or uncordon are admitted.
     NodeAdmission,
-    /// Odd labels, annotations and owners are stored, with a warning.
-    MetadataSyntax,
+    /// What is odd, but was always stored, is stored with a warning.
+    Oddities,
     /// What the kind demands of one object alone, beyond its schema.
     ObjectRules,
     /// A workload has a network of its own only where there is one.
@@ -157,7 +157,7 @@ impl Plugin {
         Plugin::AddressAllocation,
         Plugin::NoRootFloor,
         Plugin::NodeAdmission,
-        Plugin::MetadataSyntax,
+        Plugin::Oddities,
         Plugin::ObjectRules,
         Plugin::WorkloadNetwork,
         Plugin::SetExpansion,
@@ -213,7 +213,7 @@ impl Plugin {
             | Plugin::PlacementStatus
             | Plugin::AddressAllocation
             | Plugin::NodeAdmission => false,
-            Plugin::ChildOwnership | Plugin::MetadataSyntax | Plugin::BindableSubjects => {
+            Plugin::ChildOwnership | Plugin::Oddities | Plugin::BindableSubjects => {
                 written && caller.identified()
             }
             Plugin::RightsHandedOut | Plugin::SecretAccess | Plugin::ServiceAccess => {
@@ -276,7 +276,7 @@ mod tests {
             (Plugin::AddressAllocation, &all, "cu", ""),
             (Plugin::NoRootFloor, &all, "cu", "cus"),
             (Plugin::NodeAdmission, &people, "cu", ""),
-            (Plugin::MetadataSyntax, &people, "", "cu"),
+            (Plugin::Oddities, &people, "", "cu"),
             (Plugin::ObjectRules, &all, "", "cu"),
             (Plugin::WorkloadNetwork, &all, "", "cu"),
             (Plugin::SetExpansion, &all, "", "cu"),

@@ -1,3 +1,4 @@
+use horchestra_core::kind::{Key, Kind};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -136,4 +137,138 @@ async fn only_a_door_freezes() {
     assert!(created["spec"].get("frozen").is_none());
     let written = world.merge(&app("web"), json!({"spec": {"frozen": true}})).await.unwrap();
     assert_eq!(tree(&written.entry), created, "a write of it is none");
+}
+
+#[tokio::test]
+async fn what_nodes_will_not_do_is_stored_with_a_warning() {
+    let world = World::new().await;
+    let mount = |path: &str, sub_path: &str| json!({"mountPath": path, "subPath": sub_path, "volume": {"type": "pv"}});
+    let mut body = application("web");
+    body["spec"]["volumes"] = json!([mount("/a", "../x"), mount("/b", "x")]);
+    let written = world.create(body).await.unwrap();
+    assert_eq!(written.warnings.len(), 1, "{:?}", written.warnings);
+    assert!(written.warnings[0].contains("spec.volumes[0].subPath"), "{:?}", written.warnings);
+    let edited = world.merge(&app("web"), json!({"spec": {"image": "y"}})).await.unwrap();
+    assert!(edited.warnings.is_empty(), "it is known by now: {:?}", edited.warnings);
+    let more = json!({"spec": {"volumes": [mount("/a", "../x"), mount("/a", "x")]}});
+    let edited = world.merge(&app("web"), more).await.unwrap();
+    assert_eq!(edited.warnings.len(), 1, "{:?}", edited.warnings);
+    assert!(edited.warnings[0].contains("spec.volumes[1].mountPath"), "{:?}", edited.warnings);
+
+    let set = json!({"kind": "ApplicationSet", "metadata": {"name": "s"}, "spec": {
+        "common": {"volumes": [mount("/c", "/")]},
+        "applications": [{"name": "a", "spec": {"image": "x", "volumes": [mount("/a", ".."), mount("/a", "x")]}}]}});
+    let places = [
+        "spec.applications[0].spec.volumes[0].subPath",
+        "spec.applications[0].spec.volumes[1].mountPath",
+        "spec.common.volumes[0].subPath",
+    ];
+    let store = json!({"kind": "SecretStore", "metadata": {"name": "s"}, "spec": {"server": "x", "auth": {"method": "magic"}}});
+    let dotted = json!({"kind": "Namespace", "metadata": {"name": "a.b"}});
+    for (object, places) in [(set, &places[..]), (store, &["spec.auth.method"]), (dotted, &["metadata.name"])]
+    {
+        let written = world.create(object.clone()).await.unwrap();
+        assert_eq!(written.warnings.len(), places.len(), "{object}: {:?}", written.warnings);
+        let told = written.warnings.iter().zip(places).all(|(text, place)| text.starts_with(place));
+        assert!(told, "{object}: {:?}", written.warnings);
+    }
+}
+
+/// Creates the object or is refused with this; nothing is stored of what is refused.
+async fn judged(world: &World, what: &str, object: Value, refusal: Option<(u16, &str)>) {
+    let key = app(object["metadata"]["name"].as_str().unwrap());
+    match (world.create(object).await, refusal) {
+        (Ok(_), None) => {
+            world.delete(&key).await.unwrap();
+        }
+        (Ok(_), Some(refusal)) => panic!("{what}: admitted, not refused with {refusal:?}"),
+        (Err(status), None) => panic!("{what}: {status}"),
+        (Err(status), Some((code, text))) => {
+            assert_eq!(status.code(), code, "{what}: {status}");
+            assert!(status.message.contains(text), "{what}: {status}");
+            assert_eq!(world.get(&key).await.unwrap_err().code(), 404, "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_gets_out_of_its_line_in_a_unit_file() {
+    let world = World::new().await;
+    let with = |members: Value| {
+        let mut object = application("web");
+        for (member, value) in members.as_object().unwrap() {
+            object["spec"][member] = value.clone();
+        }
+        object
+    };
+    let command = |first: &str| with(json!({"command": [first]}));
+    let env = |entries: Value| with(json!({ "env": entries }));
+    let all =
+        |prefix: &str| json!({"secretRef": {"name": "s", "key": "*", "prefix": prefix, "optional": true}});
+    let one = |name: &str| json!({"name": name, "secretRef": {"name": "s", "key": "k", "optional": true}});
+    for (what, object, refusal) in [
+        ("run without supervision", command("+sh"), Some((403, "command[0]"))),
+        ("run with rights", command("!sh"), Some((403, "command[0]"))),
+        ("run under another name", command("@sh"), Some((403, "command[0]"))),
+        ("run without variables", command(":sh"), Some((403, "command[0]"))),
+        ("run whatever comes of it", command("-sh"), Some((403, "command[0]"))),
+        ("a line break in the program", command("a\nb"), Some((403, "command[0]"))),
+        ("a line break in an argument", with(json!({"args": ["a", "b\rc"]})), Some((403, "args[1]"))),
+        ("a line break in a name", env(json!([{"name": "A\n"}])), Some((403, "env[0]"))),
+        ("a line break in a value", env(json!([{"name": "A", "value": "x\ny"}])), Some((403, "env[0]"))),
+        ("a variable twice", env(json!([{"name": "A"}, {"name": "A", "value": "x"}])), Some((403, "\"A\""))),
+        ("a variable from two sources", env(json!([{"name": "A"}, one("A")])), Some((403, "\"A\""))),
+        ("all of a secret twice", env(json!([all("P_"), all("P_")])), Some((403, "env[1]"))),
+        ("a variable of no name", env(json!([{"name": "pg.password"}])), Some((422, "spec.env[0].name"))),
+        ("a shell and its arguments", with(json!({"command": ["/bin/sh"], "args": ["-c", "echo hi"]})), None),
+        (
+            "values that are equal",
+            env(json!([{"name": "A", "value": "x"}, {"name": "B", "value": "x"}])),
+            None,
+        ),
+        (
+            "every kind of source",
+            env(json!([{"name": "A", "value": "x"}, one("B"), all("PG_"), all("")])),
+            None,
+        ),
+    ] {
+        judged(&world, what, object, refusal).await;
+    }
+}
+
+#[tokio::test]
+async fn where_there_is_no_block_ids_are_the_authors_and_nobody_is_root() {
+    let world = World::new().await;
+    world.plant(json!({"kind": "Namespace", "metadata": {"name": "bare"}})).await;
+    let key = |name: &str| Key::namespaced(Kind::Application, "bare", name);
+    let asking = |name: &str, context: Value| json!({"metadata": {"name": name, "namespace": "bare"}, "spec": {"image": "x", "securityContext": context}});
+    for (name, context, user, group) in [
+        ("unsaid", Value::Null, 65_532, 65_532),
+        ("empty", json!({}), 65_532, 65_532),
+        ("plain", json!({"runAsUser": 1000, "runAsGroup": 1000}), 1000, 1000),
+        ("lowest", json!({"runAsUser": 1}), 1, 65_532),
+        (
+            "highest",
+            json!({"runAsUser": 4_294_967_294_i64, "runAsGroup": 4_294_967_294_i64}),
+            4_294_967_294_i64,
+            4_294_967_294_i64,
+        ),
+    ] {
+        let made = tree(&world.create(asking(name, context)).await.unwrap().entry);
+        let expected = json!({"runAsUser": user, "runAsGroup": group});
+        assert_eq!(made["spec"]["securityContext"], expected, "{name}");
+    }
+    for member in ["runAsUser", "runAsGroup"] {
+        for id in [0, -1, -4_294_901_760, 4_294_967_295, 4_294_967_296, 4_295_032_828, 1_099_511_627_776_i64]
+        {
+            let status = world.create(asking("root", json!({ member: id }))).await.unwrap_err();
+            assert_eq!(status.code(), 403, "{member} {id}: {status}");
+            let text = &status.message;
+            assert!(text.contains(member) && text.contains("between 1 and 4294967294"), "{text}");
+            assert_eq!(world.get(&key("root")).await.unwrap_err().code(), 404);
+        }
+    }
+    let kept = world.merge(&key("plain"), json!({"spec": {"securityContext": null}})).await.unwrap();
+    let kept = tree(&kept.entry);
+    assert_eq!(kept["spec"]["securityContext"]["runAsUser"], 1000, "an id stays with its application");
 }

@@ -159,6 +159,27 @@ async fn what_is_wrong_with_a_document() {
 }
 
 #[tokio::test]
+async fn an_environment_keeps_its_order() {
+    let world = World::new().await;
+    let names = |object: &Value| -> Vec<String> {
+        let list = object["spec"]["env"].as_array().cloned().unwrap_or_default();
+        list.iter().map(|entry| entry["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut body = application("web");
+    assert_eq!(tree(&world.create(body.clone()).await.unwrap().entry)["spec"].get("env"), None);
+    let entries =
+        json!([{"name": "B", "value": "2"}, {"name": "C", "value": ""}, {"name": "A", "value": "1"}]);
+    body["spec"]["env"] = entries.clone();
+    let there = tree(&world.put(&app("web"), &body).await.unwrap().entry);
+    assert_eq!(names(&there), ["B", "C", "A"]);
+    assert!(there["spec"]["env"][1]["value"].as_str().unwrap_or("").is_empty());
+    let back: Vec<Value> = entries.as_array().unwrap().iter().rev().cloned().collect();
+    let back = world.merge(&app("web"), json!({"spec": {"env": back}})).await.unwrap();
+    assert_eq!(names(&tree(&back.entry)), ["A", "C", "B"]);
+    assert_eq!(names(&world.get(&app("web")).await.unwrap()), ["A", "C", "B"]);
+}
+
+#[tokio::test]
 async fn unknown_fields_are_refused_warned_about_or_dropped() {
     let world = World::new().await;
     for (at, (validation, code, warnings)) in [

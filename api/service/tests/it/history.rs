@@ -156,6 +156,43 @@ async fn what_todays_rules_refuse_is_not_restored() {
 }
 
 #[tokio::test]
+async fn the_floor_is_under_earlier_versions_too() {
+    let world = World::new().await;
+    for (name, spec, code) in [
+        ("unit-option", json!({"image": "x", "command": ["+sh"]}), 403),
+        // Ids are not rolled back, so the version does no harm.
+        ("root", json!({"image": "x", "securityContext": {"runAsUser": 0, "runAsGroup": 0}}), 200),
+    ] {
+        let key = app(name);
+        let first = world.plant(json!({"metadata": {"name": name}, "spec": spec})).await;
+        let ids = json!({"runAsUser": 1_000_000_009, "runAsGroup": 1_000_000_009});
+        let good = json!({"metadata": {"name": name}, "spec": {"image": "y", "securityContext": ids}});
+        let now = tree(&world.put(&key, &good).await.unwrap().entry);
+        let back = roll_back(&world, &key, first).await;
+        assert_eq!(back.as_ref().map_or_else(Status::code, |_| 200), code, "{name}: {back:?}");
+        let stored = world.get(&key).await.unwrap();
+        assert_eq!(stored["spec"]["securityContext"], ids, "{name}");
+        assert_eq!(stored == now, code == 403, "{name}: what is refused changes nothing");
+    }
+}
+
+#[tokio::test]
+async fn reports_push_no_version_out_and_a_rollback_leaves_them() {
+    let world = World::new().await;
+    let key = app("web");
+    let first = world.create(application("web")).await.unwrap().entry.revision;
+    world.merge(&key, json!({"spec": {"image": "two"}})).await.unwrap();
+    for number in 0..20 {
+        let status = json!({"metadata": {"name": "web"}, "status": {"phase": "Running", "message": number.to_string()}});
+        world.put_status(&key, &status).await.unwrap();
+    }
+    assert_eq!(versions(&world, &key).await.len(), 2);
+    let back = tree(&roll_back(&world, &key, first).await.unwrap().entry);
+    assert_eq!(back["spec"]["image"], "nginx");
+    assert_eq!(back["status"], json!({"phase": "Running", "message": "19"}));
+}
+
+#[tokio::test]
 async fn preconditions_dry_runs_and_replaced_objects() {
     let world = World::new().await;
     let key = app("web");

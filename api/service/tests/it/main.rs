@@ -3,6 +3,7 @@
 mod admission;
 mod allocation;
 mod apply;
+mod attribution;
 mod away;
 mod bound_volumes;
 mod certificates;
@@ -19,6 +20,7 @@ mod history;
 mod list;
 mod managers;
 mod nodes;
+mod ownership;
 mod patch;
 mod property;
 mod races;

@@ -1,5 +1,5 @@
 use horchestra_core::kind::Kind;
-use horchestra_service::{At, Body, ListRequest, Ready, ReadyVerdict, WriteOptions};
+use horchestra_service::{At, Body, DeleteOptions, ListRequest, Ready, ReadyVerdict, WriteOptions};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -163,6 +163,41 @@ async fn a_nodes_certificate_writes_little() {
     let status =
         world.service.update_status(&own, &app("web"), body, &WriteOptions::default()).await.unwrap_err();
     assert_eq!(status.code(), 403);
+}
+
+#[tokio::test]
+async fn a_nodes_certificate_deletes_no_other_node() {
+    let world = World::new().await;
+    for name in ["node-1", "node-2"] {
+        world.create(json!({"kind": "Node", "metadata": {"name": name}, "spec": {}})).await.unwrap();
+    }
+    world.create(application("web")).await.unwrap();
+    let own = identity("node-1", &["system:nodes"]);
+    let options = DeleteOptions::default();
+    for (key, code) in [(node("node-2"), 403), (app("web"), 403), (node("node-1"), 200)] {
+        let deleted = world.service.delete(&own, &key, &options).await;
+        assert_eq!(deleted.map_or_else(|status| status.code(), |_| 200), code, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_reserved_label_that_is_there_is_in_nobodys_way() {
+    let world = World::new().await;
+    let labels = json!({"horchestra.io/arch": "shadow", "zone": "a"});
+    let status = json!({"capacity": {}, "allocated": {}, "ready": false});
+    let stored =
+        json!({"kind": "Node", "metadata": {"name": "n", "labels": labels}, "spec": {}, "status": status});
+    world.plant(stored.clone()).await;
+    let session = world.session("n").await;
+    let report = json!({"ready": true, "platform": {"os": "linux", "arch": "arm64"}});
+    world.service.report_node(&session, "n", &report).await.unwrap();
+    let mut written = stored;
+    written["status"]["ready"] = json!(true);
+    world.put_status(&node("n"), &written).await.unwrap();
+    let edit = world.merge(&node("n"), json!({"metadata": {"labels": {"zone": "b"}}})).await.unwrap_err();
+    assert_eq!(edit.code(), 403, "{edit}");
+    assert!(edit.message.ends_with("horchestra.io/arch"), "{edit}");
+    assert!(world.delete(&node("n")).await.unwrap().erased);
 }
 
 fn condition_or_null(node: &Value, kind: &str) -> Value {

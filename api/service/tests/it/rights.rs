@@ -1,8 +1,10 @@
 //! What somebody may hand out, and what they may have a workload use.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use horchestra_auth::Authorizer;
+use horchestra_auth::rbac::{Policy, PolicyError, PolicySource, PolicyVersion};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::status::Status;
 use horchestra_service::{Body, CachedRules, Caller, DeleteOptions, RequestContext, WriteOptions, Written};
@@ -423,9 +425,56 @@ async fn a_workload_uses_what_its_author_may_read() {
         .create_as(&admin(), app("w6", json!({"env": [env("B", "b")], "serviceName": "back"})))
         .await
         .unwrap();
-    // Every update is judged in full.
+    // Whoever changes what runs is judged in full, and whoever does not is not.
     let mut object = app("w6", json!({"env": [env("B", "b")], "serviceName": "back"}));
     object["metadata"]["labels"] = json!({"a": "b"});
+    ruled.update("alice", &object).await.expect("a label is no matter of secrets");
+    object["spec"]["image"] = json!("mine");
     let status = ruled.update("alice", &object).await.unwrap_err();
     assert!(status.code() == 403 && status.message.contains("secret \"b\""), "{}", status.message);
+    let key = Key::namespaced(Kind::Application, "default", "w6");
+    let deleted = ruled.world.service.delete(&ruled.who("alice"), &key, &DeleteOptions::default()).await;
+    deleted.expect("nothing is read by what goes");
+    // Loops write what the author of a set was asked about.
+    let lease = ruled.world.lease("appset").await;
+    let child = app("w7", json!({"env": [env("B", "b")], "serviceName": "back"}));
+    ruled.world.create_as(&lease, child).await.unwrap();
+}
+
+/// Rules that count how often they are asked.
+struct Counted {
+    rules: CachedRules,
+    asked: Arc<AtomicUsize>,
+}
+
+impl PolicySource for Counted {
+    fn version(&self) -> Option<PolicyVersion> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.rules.version()
+    }
+
+    fn read(&self) -> Result<(PolicyVersion, Arc<Policy>), PolicyError> {
+        self.rules.read()
+    }
+}
+
+#[tokio::test]
+async fn each_secret_is_asked_about_once() {
+    let mut ruled = Ruled::new(&readers()).await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let rules = CachedRules::new(ruled.world.service.store().clone());
+    ruled.authorizer = Arc::new(Authorizer::new(Counted { rules, asked: Arc::clone(&asked) }));
+    let count = async |name: &str, env: Value, volumes: Value| {
+        let object = json!({"kind": "Application", "metadata": {"name": name},
+            "spec": {"image": "nginx", "env": env, "volumes": volumes}});
+        let before = asked.load(Ordering::SeqCst);
+        ruled.create("alice", &object).await.unwrap();
+        asked.load(Ordering::SeqCst) - before
+    };
+    let none = count("none", json!([]), json!([])).await;
+    let one = count("one", json!([env("A", "a")]), json!([])).await;
+    assert!(one > none, "a question is noticed");
+    let many = json!([env("A", "a"), env("B", "a"), env("C", "c"), env("D", "a")]);
+    let two = count("two", many, json!([volume("/c", "c")])).await;
+    assert_eq!(two - none, 2 * (one - none));
 }

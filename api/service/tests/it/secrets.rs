@@ -1,5 +1,6 @@
 use horchestra_core::kind::{Key, Kind};
 use horchestra_service::ServiceConfig;
+use horchestra_store::HistoryOf;
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -95,4 +96,17 @@ async fn roles_of_a_store_need_their_gate() {
     let status =
         world.create(with(json!({"type": "horchestra.io/vault", "metadata": both}))).await.unwrap_err();
     assert_eq!(status.code(), 422, "two sources are a mistake, whatever the gates: {status}");
+}
+
+#[tokio::test]
+async fn the_history_of_a_secret_tells_who_changed_it_and_nothing_of_what_was_in_it() {
+    let world = World::new().await;
+    world.create(with(json!({"data": {"a": "eA=="}}))).await.unwrap();
+    world.merge(&secret("s"), json!({"data": {"a": "eQ=="}})).await.unwrap();
+    world.delete(&secret("s")).await.unwrap();
+    let rows = world.service.store().history(HistoryOf::Key(secret("s"))).await.unwrap();
+    let told: Vec<(&str, &str, bool)> =
+        rows.iter().map(|row| (row.who.verb.as_str(), row.who.user.as_str(), row.deleted)).collect();
+    assert_eq!(told, [("delete", "admin", true), ("patch", "admin", false), ("create", "admin", false)]);
+    assert!(rows.iter().all(|row| row.body.is_empty()), "{rows:?}");
 }

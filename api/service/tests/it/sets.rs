@@ -1,4 +1,5 @@
 use horchestra_core::kind::{Key, Kind};
+use horchestra_service::{DeleteOptions, Propagation};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -131,4 +132,34 @@ async fn a_service_that_is_not_the_sets_is_joined_with_a_warning() {
         .unwrap();
     let written = world.create(of(json!([component("api", json!({"ports": [{"port": 1}]}))]))).await.unwrap();
     assert!(written.warnings[0].contains("\"s-api\""), "{:?}", written.warnings);
+}
+
+#[tokio::test]
+async fn a_set_is_told_to_leave_its_children_behind_at_any_time() {
+    let world = World::new().await;
+    let orphan = DeleteOptions { propagation: Some(Propagation::Orphan), ..DeleteOptions::default() };
+    let delete =
+        async |options: &DeleteOptions| world.service.delete(&admin(), &set("s"), options).await.unwrap();
+    let (hold, both) =
+        (json!(["horchestra.io/child-teardown"]), json!(["horchestra.io/child-teardown", "orphan"]));
+    world.create(of(json!([component("a", json!({}))]))).await.unwrap();
+    let marked = delete(&DeleteOptions::default()).await;
+    let first = tree(&marked.entry);
+    assert_eq!(first["metadata"]["finalizers"], hold, "nobody said so");
+    let again = delete(&DeleteOptions::default()).await;
+    assert_eq!(again.entry.revision, marked.entry.revision, "asked again, nothing changes");
+    let told = delete(&orphan).await;
+    let second = tree(&told.entry);
+    assert!(!told.erased && told.entry.revision > marked.entry.revision);
+    assert_eq!(second["metadata"]["finalizers"], both);
+    assert_eq!(second["metadata"]["deletionTimestamp"], first["metadata"]["deletionTimestamp"]);
+    assert_eq!(delete(&orphan).await.entry.revision, told.entry.revision);
+
+    let at_once = json!({"kind": "ApplicationSet", "metadata": {"name": "t"}, "spec": {"applications": [
+        component("a", json!({}))]}});
+    world.create(at_once).await.unwrap();
+    let told = world.service.delete(&admin(), &set("t"), &orphan).await.unwrap();
+    let told = tree(&told.entry);
+    assert_eq!(told["metadata"]["finalizers"], both);
+    assert!(told["metadata"]["deletionTimestamp"].is_string());
 }

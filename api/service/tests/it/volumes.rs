@@ -93,6 +93,24 @@ async fn a_mounted_volume_stays() {
 }
 
 #[tokio::test]
+async fn only_a_mount_of_the_volume_protects_it() {
+    let world = World::new().await;
+    world.create(volume_of("data", false)).await.unwrap();
+    let mount = |volume: Value| json!({"mountPath": "/d", "volume": volume});
+    let mut memory = application("memory");
+    memory["spec"]["volumes"] = json!([mount(json!({"type": "tmpfs", "name": "data"}))]);
+    world.create(memory).await.unwrap();
+    let mut elsewhere = mounting("one", &["data"]);
+    elsewhere["metadata"]["namespace"] = json!("other");
+    world.create(elsewhere).await.unwrap();
+    assert!(world.delete(&volume("data")).await.unwrap().erased);
+
+    world.create(mounting("one", &["data"])).await.unwrap();
+    world.create(volume_of("data", false)).await.expect("what is mounted can be made");
+    world.merge(&volume("data"), json!({"spec": {"size": "1Gi"}})).await.expect("and changed");
+}
+
+#[tokio::test]
 async fn nothing_new_is_mounted_from_a_volume_that_is_going() {
     let world = World::new().await;
     let mut held = volume_of("data", true);
@@ -127,6 +145,9 @@ async fn a_secret_that_is_referred_to_stays() {
             }
         }
     }
+    let mut mounts = application("db");
+    mounts["spec"]["volumes"] = json!([{"mountPath": "/f", "volume": {"type": "secret", "name": "free"}}]);
+    assert_eq!(world.create(mounts).await.unwrap_err().code(), 422, "as a volume too");
     let mut needs = application("db");
     needs["spec"]["env"] = json!([{"name": "A", "secretRef": {"name": "free", "key": "a"}}]);
     assert_eq!(world.create(needs.clone()).await.unwrap_err().code(), 422, "a needed Secret is missing");

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Application;
 use super::columns::COLUMNS;
+use super::oddities::application_oddities;
 use super::validate::application_violations;
 use crate::kind::Kind;
 use crate::object::Object;
@@ -81,6 +82,7 @@ pub(crate) static SPEC: KindSpec = KindSpec {
     columns: COLUMNS,
     defaults,
     validate: application_violations,
+    oddities: application_oddities,
     facts,
     references,
     ..KindSpec::base(Kind::Application, "application", "ApplicationList", schema)

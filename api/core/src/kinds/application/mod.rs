@@ -2,6 +2,7 @@
 
 mod columns;
 mod entry;
+mod oddities;
 mod placement;
 mod validate;
 mod volumes;
@@ -378,3 +379,4 @@ pub fn over(used: &Quantity, capacity: &Quantity, zero_unconstrained: bool) -> b
 }
 
 pub(crate) use entry::{SPEC, spec_defaults, volume_defaults};
+pub(crate) use oddities::volume_oddities;

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use super::super::application::spec_defaults;
+use super::super::application::{spec_defaults, volume_defaults, volume_oddities};
 use super::ApplicationSet;
 use super::columns::COLUMNS;
 use super::validate::violations;
@@ -24,12 +24,27 @@ fn defaults(object: &mut Map<String, Value>) {
             }
         }
         if let Some(common) = spec.get_mut("common").and_then(Value::as_object_mut) {
-            super::super::application::volume_defaults(common);
+            volume_defaults(common);
         }
     }
     object
         .entry("status")
         .or_insert_with(|| COUNTS.into_iter().map(|count| (count.to_owned(), json!(0))).collect());
+}
+
+/// Those of the components, and of what is common to them.
+fn oddities(object: &Object) -> Vec<String> {
+    let components = object.at(&["spec", "applications"]).and_then(Value::as_array);
+    let mut found: Vec<String> = components
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .flat_map(|(at, component)| {
+            volume_oddities(component.get("spec"), &format!("spec.applications[{at}].spec"))
+        })
+        .collect();
+    found.extend(volume_oddities(object.at(&["spec", "common"]), "spec.common"));
+    found
 }
 
 fn facts(object: &Object) -> Facts {
@@ -67,6 +82,7 @@ pub(crate) static SPEC: KindSpec = KindSpec {
     selectable: &[Selectable { field: "status.phase", path: &["status", "phase"], absent: "Progressing" }],
     defaults,
     validate: violations,
+    oddities,
     facts,
     ..KindSpec::base(Kind::ApplicationSet, "applicationset", "ApplicationSetList", schema)
 };
