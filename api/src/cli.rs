@@ -246,6 +246,8 @@ mod tests {
         for (words, good) in [
             ("secret-keys new /k", true),
             ("secret-keys use /k 2026-11-29-a41b66e3", true),
+            ("secret-keys use /k 2026-11-29-a41b66e3 --in 10m", true),
+            ("secret-keys use /k 2026-11-29-a41b66e3 --in 10", false),
             ("secret-keys use /k", false),
             ("secret-keys", false),
             ("reseal --database-url=postgres://h/d --secret-keys=/k", true),

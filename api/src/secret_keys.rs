@@ -1,20 +1,23 @@
 //! The tools around sealed Secrets: key files, and sealing anew.
 //!
-//! A rotation is: `add` a key, give the file to every API replica and gateway and restart them (now all can
-//! open what the new key seals); `use` the new key, give out the file again, restart; `reseal`; `remove` the
-//! old key, give out the file, restart. Each step leaves a system that works, for as long as one likes.
+//! A rotation is: `add` a key, and give the file to every API replica and gateway (now all can open what the new
+//! key seals); `use` the new key, and give out the file again; when its time has come, `reseal`; `remove` the
+//! old key, and give out the file. Nothing is restarted, and each step leaves a system that works, for as long as
+//! one likes.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use horchestra_auth::KeyRing;
-use horchestra_auth::sealing::RingFile;
-use horchestra_runtime::args::{DatabaseArgs, TelemetryArgs};
+use horchestra_auth::sealing::{RingError, RingFile};
+use horchestra_runtime::args::{DatabaseArgs, TelemetryArgs, duration};
 use horchestra_service::sealing::{self, Resealing};
 use horchestra_store::postgres::{Options, PostgresBackend};
+use jiff::Timestamp;
 
 #[derive(Clone, Debug, Args)]
 pub struct SecretKeysArgs {
@@ -30,8 +33,14 @@ pub enum Action {
     List { file: PathBuf },
     /// Add a key that opens but does not seal yet
     Add { file: PathBuf },
-    /// Let another key of the file seal
-    Use { file: PathBuf, id: String },
+    /// Let another key of the file seal, from a moment on by which every process has read the file
+    Use {
+        file: PathBuf,
+        id: String,
+        /// How far ahead that moment lies; `0`: at once
+        #[arg(long = "in", default_value = "1m", value_parser = duration, value_name = "DURATION")]
+        after: Duration,
+    },
     /// Take a key out of the file: what is still sealed with it is lost
     Remove { file: PathBuf, id: String },
 }
@@ -59,20 +68,36 @@ pub fn change(action: &Action) -> anyhow::Result<ExitCode> {
         }
         Action::List { file } => (file, RingFile::load(file)?),
         Action::Add { file } => (file, changed(file, |ring| ring.add().map(drop))?),
-        Action::Use { file, id } => (file, changed(file, |ring| ring.seal_with(id))?),
+        Action::Use { file, id, after } => {
+            (file, changed(file, |ring| ring.seal_with_from(id, moment(*after)?))?)
+        }
         Action::Remove { file, id } => (file, changed(file, |ring| ring.remove(id))?),
     };
     let mut out = std::io::stdout().lock();
     for id in ring.ids() {
-        let seals = if id == ring.sealing() { "  seals" } else { "" };
+        let seals = match ring.next() {
+            _ if id == ring.sealing() => "  seals".to_owned(),
+            Some((next, from)) if id == next => format!("  seals from {from} on"),
+            _ => String::new(),
+        };
         writeln!(out, "{id}{seals}").with_context(|| format!("listing the keys in {}", file.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// So far from now, in whole seconds.
+fn moment(after: Duration) -> Result<Timestamp, RingError> {
+    if after.is_zero() {
+        return Ok(Timestamp::MIN);
+    }
+    let seconds = i64::try_from(after.as_secs_f64().ceil() as u64).map_err(|_| RingError::Moment)?;
+    let from = Timestamp::now().as_second().checked_add(seconds);
+    from.and_then(|from| Timestamp::from_second(from).ok()).ok_or(RingError::Moment)
+}
+
 fn changed(
     file: &std::path::Path,
-    change: impl FnOnce(&mut RingFile) -> Result<(), horchestra_auth::sealing::RingError>,
+    change: impl FnOnce(&mut RingFile) -> Result<(), RingError>,
 ) -> anyhow::Result<RingFile> {
     let mut ring = RingFile::load(file)?;
     change(&mut ring)?;
@@ -82,7 +107,13 @@ fn changed(
 
 /// Seals what is stored with the key that seals now.
 pub async fn reseal(args: &ResealArgs) -> anyhow::Result<ExitCode> {
-    let ring = KeyRing::load(&args.secret_keys).context("the keys of Secrets cannot be used")?;
+    let file = RingFile::load(&args.secret_keys).context("the keys of Secrets cannot be used")?;
+    if let Some((next, from)) = file.next() {
+        bail!(
+            "the key {next:?} seals only from {from} on: until then there is nothing to seal anew, run this later"
+        );
+    }
+    let ring = KeyRing::new(&file).context("the keys of Secrets cannot be used")?;
     let options = Options { application: "horchestra-reseal".to_owned(), ..Options::default() };
     let backend =
         PostgresBackend::open(&args.database.database_url, options).context("the database cannot be used")?;

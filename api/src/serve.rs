@@ -1,6 +1,7 @@
 //! A replica, from its arguments to its exit code.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,14 +9,15 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use horchestra_auth::tokens::{self, Issuer, KeyFiles};
-use horchestra_auth::{Authorizer, KeyRing};
+use horchestra_auth::{Authorizer, SecretKeys};
 use horchestra_runtime::args::{DatabaseArgs, TokenArgs};
 use horchestra_runtime::follow::follow;
+use horchestra_runtime::keys::KeysInUse;
 use horchestra_runtime::tls::{
     ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer, TlsMetrics,
 };
 use horchestra_runtime::{Backoff, Checks, Metrics as Page, Shutdown, Tasks, health};
-use horchestra_service::sealing::missing_keys_patiently;
+use horchestra_service::sealing::{self, missing_keys_patiently};
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{CachedRules, Service, ServiceConfig};
 use horchestra_store::postgres::{Options, PostgresBackend};
@@ -44,9 +46,19 @@ pub fn open_store(args: &DatabaseArgs) -> anyhow::Result<Store> {
 }
 
 /// The keys of Secrets, if a file of them is named.
-pub fn load_keys(file: Option<&Path>) -> anyhow::Result<Option<KeyRing>> {
-    let load = |file| KeyRing::load(file).context("the keys of Secrets cannot be used");
+fn load_keys(file: Option<&Path>) -> anyhow::Result<Option<SecretKeys>> {
+    let load = |file| SecretKeys::load(file).context("the keys of Secrets cannot be used");
     file.map(load).transpose()
+}
+
+/// What the metrics say of the keys of Secrets.
+fn in_use(keys: &SecretKeys) -> KeysInUse {
+    let ring = keys.ring();
+    KeysInUse {
+        keys: ring.ids().map(str::to_owned).collect(),
+        sealing: ring.sealing_key().to_owned(),
+        unusable: keys.failing(),
+    }
 }
 
 /// The issuer of workload tokens, if it has keys; `named` is what the cluster calls it.
@@ -100,7 +112,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         .server("serving", "client-authorities", &server)
         .client("own", "gateway-authorities", &client)
         .register(&page);
-    let secret_keys = load_keys(args.secrets.secret_keys.as_deref())?.map(Arc::new);
+    let mut secret_keys = load_keys(args.secrets.secret_keys.as_deref())?;
     let store = open_store(&args.database)?;
     page.collector(Box::new(StoreCollector::new(store.metrics())));
     let checks = Checks::new();
@@ -126,13 +138,17 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
         settings = ClusterSettings::agree_patiently(&store, wanted) => settings?,
     };
+    let ring = secret_keys.as_ref().map(SecretKeys::ring);
     let missing = tokio::select! {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
-        missing = missing_keys_patiently(&store, secret_keys.as_deref()) => missing,
+        missing = missing_keys_patiently(&store, ring.as_deref()) => missing,
     };
-    match (missing, &secret_keys) {
-        (Some(missing), _) if args.allow_missing_secret_keys => {
+    match (missing, &mut secret_keys) {
+        (Some(missing), keys) if args.allow_missing_secret_keys => {
             tracing::error!("{missing}; going on without them, as --allow-missing-secret-keys says");
+            if let Some(keys) = keys {
+                keys.give_up(missing.0.into_iter().map(|used| used.key_id));
+            }
         }
         (Some(missing), _) => {
             bail!("{missing}, or start it with --allow-missing-secret-keys and these Secrets stay closed");
@@ -140,7 +156,20 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         (None, None) => {
             tracing::warn!("no --secret-keys: Secrets can be neither read nor written through this replica");
         }
-        (None, Some(ring)) => tracing::info!(key = ring.sealing_key(), "Secrets are sealed"),
+        (None, Some(keys)) => tracing::info!(key = keys.ring().sealing_key(), "Secrets are sealed"),
+    }
+    let secret_keys = secret_keys.map(Arc::new);
+    if let Some(keys) = &secret_keys {
+        let shown = Arc::clone(keys);
+        horchestra_runtime::keys::register(&page, move || in_use(&shown));
+        let (keys, store, stopping) = (Arc::clone(keys), store.clone(), tasks.stopping().clone());
+        tasks.supervise("secret-keys", Backoff::default(), move || {
+            let (keys, store, stopping) = (Arc::clone(&keys), store.clone(), stopping.clone());
+            async move {
+                follow(interval, stopping, "the keys of Secrets", || sealing::reload(&keys, &store)).await;
+                Ok::<(), Infallible>(())
+            }
+        });
     }
     let issuer = load_issuer(&args.tokens, settings.jwt_issuer.as_deref())?;
     if let Some(issuer) = &issuer {
@@ -149,7 +178,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         tasks.supervise("signing-keys", Backoff::default(), move || {
             let (issuer, stopping) = (Arc::clone(&issuer), stopping.clone());
             async move {
-                follow(interval, stopping, "the keys of tokens", || issuer.reload()).await;
+                follow(interval, stopping, "the keys of tokens", || ready(issuer.reload())).await;
                 Ok::<(), Infallible>(())
             }
         });

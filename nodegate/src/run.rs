@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use horchestra_auth::KeyRing;
+use horchestra_auth::SecretKeys;
 use horchestra_core::kind::Kind;
+use horchestra_runtime::follow::follow;
+use horchestra_runtime::keys::KeysInUse;
 use horchestra_runtime::tls::{KeyPairFiles, TlsMetrics};
 use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, telemetry};
-use horchestra_service::sealing::missing_keys_patiently;
+use horchestra_service::sealing::{self, missing_keys_patiently};
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{Service, ServiceConfig};
 use horchestra_store::postgres::{self, PostgresBackend};
@@ -49,7 +51,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .server("own", "peer-authorities", &tls.internal)
         .register(&metrics);
     let secret_keys = match &args.secrets.secret_keys {
-        Some(file) => Some(Arc::new(KeyRing::load(file).context("the keys of Secrets cannot be used")?)),
+        Some(file) => Some(Arc::new(SecretKeys::load(file).context("the keys of Secrets cannot be used")?)),
         None => None,
     };
     let nodes = listen(args.listen, "nodes").await?;
@@ -69,14 +71,18 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         code = shutdown.finish(&tasks) => return Ok(code),
     };
     // Said, and no more: nodes have to be heard and their Applications kept whether or not Secrets open.
+    let ring = secret_keys.as_deref().map(SecretKeys::ring);
     let missing = tokio::select! {
-        missing = missing_keys_patiently(&store, secret_keys.as_deref()) => missing,
+        missing = missing_keys_patiently(&store, ring.as_deref()) => missing,
         code = shutdown.finish(&tasks) => return Ok(code),
     };
     match (missing, &secret_keys) {
         (Some(missing), _) => tracing::error!("{missing}; nodes are not sent these Secrets"),
         (None, None) => tracing::warn!("no --secret-keys: nodes cannot be sent any Secret"),
         (None, Some(_)) => {}
+    }
+    if let Some(keys) = &secret_keys {
+        follow_keys(keys, &store, args.tls.tls_reload_interval, &metrics, &tasks);
     }
     let ready_timeout = cluster.node_ready_timeout();
     let config = ServiceConfig { ready_timeout, secret_keys, ..ServiceConfig::default() };
@@ -108,6 +114,23 @@ fn load_tls(args: &Args, tasks: &Tasks) -> anyhow::Result<GatewayTls> {
         tasks.spawn("tls-files", follow);
     }
     Ok(tls)
+}
+
+/// Takes up changes of the keys of Secrets, and shows which there are.
+fn follow_keys(keys: &Arc<SecretKeys>, store: &Store, interval: Duration, metrics: &Metrics, tasks: &Tasks) {
+    let shown = Arc::clone(keys);
+    horchestra_runtime::keys::register(metrics, move || {
+        let ring = shown.ring();
+        KeysInUse {
+            keys: ring.ids().map(str::to_owned).collect(),
+            sealing: ring.sealing_key().to_owned(),
+            unusable: shown.failing(),
+        }
+    });
+    let (keys, store, stopping) = (Arc::clone(keys), store.clone(), tasks.stopping().clone());
+    tasks.spawn("secret-keys", async move {
+        follow(interval, stopping, "the keys of Secrets", || sealing::reload(&keys, &store)).await;
+    });
 }
 
 async fn listen(address: SocketAddr, whom: &str) -> anyhow::Result<TcpListener> {

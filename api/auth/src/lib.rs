@@ -16,4 +16,4 @@ pub mod tokens;
 pub use attributes::{Attributes, ResourceAttributes};
 pub use authorizer::{Authorizer, Decision, VisibleNamespaces};
 pub use identity::{Credential, Identity, IdentityError};
-pub use sealing::KeyRing;
+pub use sealing::{KeyRing, SecretKeys};

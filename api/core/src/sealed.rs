@@ -27,6 +27,9 @@ pub const MEMBER: &str = "sealed";
 /// value.
 pub const CLEAR_ANNOTATIONS: &str = "secrets.horchestra.io/";
 
+/// The annotation of an object that is shown without its contents, with the reason. It is never stored.
+pub const UNREADABLE: &str = "secrets.horchestra.io/unreadable";
+
 const CLEAR_MEMBERS: [&str; 3] = ["apiVersion", "kind", "type"];
 
 const CLEAR_METADATA: [&str; 12] = [

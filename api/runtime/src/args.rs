@@ -61,7 +61,7 @@ pub struct TlsArgs {
     #[arg(long, value_name = "FILE")]
     pub tls_ca: PathBuf,
 
-    /// How often the TLS files are looked at
+    /// How often the TLS files, and the files of keys, are looked at
     #[arg(long, default_value = "5s", value_parser = duration, value_name = "DURATION")]
     pub tls_reload_interval: Duration,
 }
@@ -85,8 +85,8 @@ pub struct PeerArgs {
 /// What Secrets are sealed and opened with.
 #[derive(Clone, Debug, Args)]
 pub struct SecretArgs {
-    /// File with the keys of sealed Secrets, mode 0600; `horchestra-api secret-keys new FILE` makes one. Read at
-    /// the start only. Without it Secrets can be neither read nor written through this process
+    /// File with the keys of sealed Secrets, mode 0600; `horchestra-api secret-keys new FILE` makes one. Read again
+    /// when it changes. Without it Secrets can be neither read nor written through this process
     #[arg(long, value_name = "FILE")]
     pub secret_keys: Option<PathBuf>,
 }

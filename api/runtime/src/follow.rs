@@ -8,17 +8,17 @@ use tokio_util::sync::CancellationToken;
 
 /// Runs `reload` at every `interval` until `stopping`. It says whether the files had changed; on an error it
 /// goes on with what it had. A failure is logged when it starts, not at every look.
-pub async fn follow<E: Error>(
+pub async fn follow<E: Error, F: Future<Output = Result<bool, E>>>(
     interval: Duration,
     stopping: CancellationToken,
     what: &str,
-    reload: impl Fn() -> Result<bool, E>,
+    reload: impl Fn() -> F,
 ) {
     let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last_failure = String::new();
     while stopping.run_until_cancelled(ticks.tick()).await.is_some() {
-        match reload() {
+        match reload().await {
             Ok(false) => last_failure.clear(),
             Ok(true) => {
                 last_failure.clear();

@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod crypto;
 pub mod follow;
 pub mod health;
+pub mod keys;
 pub mod metrics;
 pub mod peer;
 mod process;

@@ -233,6 +233,8 @@ pub struct Listing {
     pub continue_token: Option<String>,
     /// How many objects follow this page; only known without selectors.
     pub remaining: Option<u64>,
+    /// What its reader is told beside it.
+    pub warnings: Vec<String>,
 }
 
 /// A watch as a client asks for it.

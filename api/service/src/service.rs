@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use horchestra_auth::KeyRing;
+use horchestra_auth::SecretKeys;
 use horchestra_core::doors::Door;
 use horchestra_core::gates::Gates;
 use horchestra_core::kind::{Key, Kind};
@@ -43,7 +43,7 @@ pub struct ServiceConfig {
     /// Where workloads with a network of their own get their addresses from; without, none may have one.
     pub routed_range: Option<Network>,
     /// What Secrets are sealed and opened with; without it they can be neither read nor written.
-    pub secret_keys: Option<Arc<KeyRing>>,
+    pub secret_keys: Option<Arc<SecretKeys>>,
 }
 
 impl Default for ServiceConfig {

@@ -109,8 +109,12 @@ pub async fn list(app: &Arc<App>, call: &Call, view: View) -> Result<Answer, Sta
     let mut listing = app.service().list(request).await?;
     let large = listing.entries.len() > LARGE;
     app.keep_permitted(call, &mut listing);
-    let render =
-        move || respond::document(StatusCode::OK, accepted.wire, render::list(view, form, &listing)?);
+    let render = move || {
+        let mut answer =
+            respond::document(StatusCode::OK, accepted.wire, render::list(view, form, &listing)?)?;
+        respond::warn(&mut answer, &listing.warnings);
+        Ok(answer)
+    };
     if large {
         // Long enough to hold up the other requests of this thread.
         let rendered = tokio::task::spawn_blocking(render).await;

@@ -12,7 +12,7 @@ use horchestra_api::relay::Relay;
 use horchestra_api::server::{self, Listener, proxy::Block};
 use horchestra_auth::pki::{Authority, Lifetime, LocalPki, PairFiles, Process};
 use horchestra_auth::tokens::Issuer;
-use horchestra_auth::{Authorizer, KeyRing};
+use horchestra_auth::{Authorizer, KeyRing, SecretKeys};
 use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer};
 use horchestra_runtime::{Checks, Metrics as Page};
 use horchestra_service::{CachedRules, Service, ServiceConfig};
@@ -233,8 +233,9 @@ impl Stack {
 }
 
 /// The keys of every replica.
-pub fn keys() -> Arc<KeyRing> {
-    static KEYS: LazyLock<Arc<KeyRing>> = LazyLock::new(|| Arc::new(KeyRing::ephemeral().unwrap()));
+pub fn keys() -> Arc<SecretKeys> {
+    static KEYS: LazyLock<Arc<SecretKeys>> =
+        LazyLock::new(|| Arc::new(Arc::new(KeyRing::ephemeral().unwrap()).into()));
     Arc::clone(&KEYS)
 }
 

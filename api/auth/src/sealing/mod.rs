@@ -23,7 +23,8 @@
 //! # Keys and their rotation
 //!
 //! A [`KeyRing`] holds several keys: one seals, all open. A payload names its key, so old and new ones live
-//! side by side until everything was sealed anew. The digest has a secret of its own in the ring, which
+//! side by side until everything was sealed anew. [`SecretKeys`] is the ring of a process that follows its
+//! file, so that none of the steps needs a restart; what it sees to is said there. The digest has a secret of its own in the ring, which
 //! rotation leaves alone: otherwise every digest would change with the key, an unchanged Secret would look
 //! changed to whoever compares digests (a gateway would push it again), and digests made before and after
 //! could not be compared. Who has reason to fear for that secret (the whole file was read by a stranger) makes
@@ -40,6 +41,7 @@
 //! Secret wrapped by a master key (a second layer of the same thing while the master key lies in a file).
 
 mod file;
+mod keys;
 mod ring;
 
 use std::path::PathBuf;
@@ -47,6 +49,7 @@ use std::path::PathBuf;
 use horchestra_core::kind::Key;
 
 pub use file::RingFile;
+pub use keys::SecretKeys;
 pub use ring::KeyRing;
 
 /// The object that contents belong to.
@@ -121,8 +124,17 @@ pub enum RingError {
     Missing { what: &'static str },
     #[error("the key file has no key {id:?}")]
     NoSuchKey { id: String },
-    #[error("the key {id:?} is the one that seals: let another one seal first")]
+    #[error("the key {id:?} is the one that seals, or is about to: let another one seal first")]
     Seals { id: String },
+    /// Refused to a process that runs.
+    #[error(
+        "the key file holds none of the keys in use: it is that of another system, or some steps of a rotation were missed; start this process anew if it is right"
+    )]
+    Stranger,
+    #[error("the key file has another secret for the key {id:?} than the one in use: give new keys new ids")]
+    Reused { id: String },
+    #[error("that moment is too far away")]
+    Moment,
     #[error("the random source failed")]
     Random,
     #[error("the cryptographic library refused a key")]

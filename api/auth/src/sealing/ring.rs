@@ -1,14 +1,16 @@
 //! The keys at work.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use aws_lc_rs::hmac;
 use horchestra_core::sealed::Seal;
+use jiff::Timestamp;
 use zeroize::Zeroizing;
 
-use super::file::{SECRET, Secret};
+use super::file::{Mark, SECRET, Secret, sealing_at};
 use super::{RingError, RingFile, SealError, Subject};
 
 /// First byte of a payload: how the rest is made.
@@ -18,12 +20,24 @@ const TAG_LEN: usize = 16;
 
 const PAYLOAD: &str = "horchestra/secret/payload";
 const DIGEST: &str = "horchestra/secret/digest";
+const FINGERPRINT: &str = "horchestra/secret/fingerprint";
 
 /// Keys: one seals, all open.
 pub struct KeyRing {
-    keys: Vec<(String, RandomizedNonceKey)>,
-    sealing: usize,
+    /// Those of the file in its order, and behind them those that it held before.
+    keys: Vec<Held>,
+    /// How many of them the file holds.
+    filed: usize,
     digest: hmac::Key,
+}
+
+#[derive(Clone)]
+struct Held {
+    id: String,
+    key: Arc<RandomizedNonceKey>,
+    /// Tells two secrets of one id apart, and nothing else about them.
+    fingerprint: Zeroizing<[u8; SECRET]>,
+    seals: Mark,
 }
 
 impl std::fmt::Debug for KeyRing {
@@ -52,23 +66,51 @@ impl KeyRing {
         for line in &file.keys {
             let bytes = derive(&line.secret, PAYLOAD)?;
             let key = RandomizedNonceKey::new(&AES_256_GCM, &*bytes).map_err(|_| RingError::Library)?;
-            keys.push((line.id.clone(), key));
+            let fingerprint = derive(&line.secret, FINGERPRINT)?;
+            keys.push(Held { id: line.id.clone(), key: Arc::new(key), fingerprint, seals: line.seals });
         }
         let digest = hmac::Key::new(hmac::HMAC_SHA256, &*derive(&file.digest, DIGEST)?);
-        Ok(KeyRing { keys, sealing: file.seals, digest })
+        Ok(KeyRing { filed: keys.len(), keys, digest })
+    }
+
+    /// The ring of a file that has changed. Keys that are no longer in it go on opening.
+    pub(super) fn after(file: &RingFile, before: &KeyRing) -> Result<KeyRing, RingError> {
+        let mut ring = KeyRing::new(file)?;
+        let mut common = false;
+        for old in &before.keys {
+            match ring.keys.iter().find(|key| key.id == old.id) {
+                Some(found) if found.fingerprint != old.fingerprint => {
+                    return Err(RingError::Reused { id: old.id.clone() });
+                }
+                Some(_) => common = true,
+                None => ring.keys.push(Held { seals: None, ..old.clone() }),
+            }
+        }
+        if common { Ok(ring) } else { Err(RingError::Stranger) }
     }
 
     /// Id of the key that seals.
     pub fn sealing_key(&self) -> &str {
-        &self.keys[self.sealing].0
+        &self.sealing().id
     }
 
+    fn sealing(&self) -> &Held {
+        &self.keys[sealing_at(self.keys[..self.filed].iter().map(|key| key.seals), Timestamp::now())]
+    }
+
+    /// Ids of the keys in the file.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
-        self.keys.iter().map(|(id, _)| id.as_str())
+        self.keys[..self.filed].iter().map(|key| key.id.as_str())
     }
 
+    /// Whether the file holds the key.
     pub fn holds(&self, id: &str) -> bool {
         self.ids().any(|held| held == id)
+    }
+
+    /// Whether what this key sealed can be opened: by the file, or by what it held before.
+    pub fn opens(&self, id: &str) -> bool {
+        self.keys.iter().any(|held| held.id == id)
     }
 
     /// The keyed digest of contents in their canonical form. It depends on the object, so that it does not
@@ -84,7 +126,7 @@ impl KeyRing {
 
     /// Seals contents with the key that seals. `digest` is kept beside them.
     pub fn seal(&self, subject: &Subject<'_>, contents: &[u8], digest: [u8; 32]) -> Result<Seal, SealError> {
-        let (id, key) = &self.keys[self.sealing];
+        let Held { id, key, .. } = self.sealing();
         // The tag fits: what a growing buffer leaves behind would not be wiped.
         let mut bytes = Zeroizing::new(Vec::with_capacity(contents.len() + TAG_LEN));
         bytes.extend_from_slice(contents);
@@ -99,8 +141,8 @@ impl KeyRing {
 
     /// Opens sealed contents of this object.
     pub fn open(&self, subject: &Subject<'_>, seal: &Seal) -> Result<Zeroizing<Vec<u8>>, SealError> {
-        let found = self.keys.iter().find(|(id, _)| *id == seal.key);
-        let Some((id, key)) = found else {
+        let found = self.keys.iter().find(|held| held.id == seal.key);
+        let Some(Held { id, key, .. }) = found else {
             return Err(SealError::UnknownKey { id: seal.key.clone() });
         };
         let (form, rest) = seal.payload.split_first().ok_or(SealError::Broken)?;

@@ -1,8 +1,11 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use horchestra_auth::KeyRing;
 use horchestra_auth::sealing::{RingError, RingFile, SealError, Subject};
+use horchestra_auth::{KeyRing, SecretKeys};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::sealed::Seal;
 use horchestra_testkit::TempDir;
@@ -169,6 +172,14 @@ fn the_format_is_the_documented_one() {
         ("no base64", format!("digest {secret}\nkey a hunter2"), "line 2"),
         ("an odd id", format!("digest {secret}\nkey a/b {secret}"), "line 2"),
         ("a long id", format!("digest {secret}\nkey {} {secret}", "a".repeat(65)), "line 2"),
+        (
+            "two of one moment",
+            format!(
+                "digest {secret}\nkey a {secret} seals 2026-11-29T12:00:00Z\nkey b {secret} seals 2026-11-29T12:00:00Z"
+            ),
+            "line 3",
+        ),
+        ("no moment", format!("digest {secret}\nkey a {secret} seals tomorrow"), "line 2"),
         ("another word", format!("digest {secret}\nkey a {secret} sealing"), "line 2"),
         ("one word more", format!("digest {secret}\nkey a {secret} seals now"), "line 2"),
         ("another line", format!("digest {secret}\nkeys a {secret}"), "line 2"),
@@ -177,6 +188,146 @@ fn the_format_is_the_documented_one() {
         assert!(error.contains(says), "{what}: {error}");
         assert!(!error.contains(secret) && !error.contains("hunter2"), "{what}: {error}");
     }
+}
+
+#[test]
+fn the_key_that_seals_is_the_one_whose_moment_came_last() {
+    let secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    const PAST: &str = "seals 2001-01-01T00:00:00Z";
+    const LATER: &str = "seals 2002-02-02T00:00:00Z";
+    const COMING: &str = "seals 2901-01-01T00:00:00Z";
+    const FAR: &str = "seals 2902-02-02T00:00:00Z";
+    for (marks, sealing, next) in [
+        (["", "", ""], "c", None),
+        (["seals", "", ""], "a", None),
+        (["seals", PAST, ""], "b", None),
+        ([LATER, PAST, "seals"], "a", None),
+        (["seals", COMING, ""], "a", Some("b")),
+        ([FAR, PAST, COMING], "b", Some("c")),
+        ([COMING, "", ""], "c", Some("a")),
+        ([FAR, COMING, FAR.trim_end_matches("0:00Z")], "", None),
+    ] {
+        let mut text = format!("digest {secret}\n");
+        for (id, mark) in ["a", "b", "c"].into_iter().zip(marks) {
+            text.push_str(&format!("key {id} {secret} {mark}\n"));
+        }
+        let Ok(file) = RingFile::parse(&text) else {
+            assert_eq!(sealing, "", "{text}");
+            continue;
+        };
+        assert_eq!((file.sealing(), file.next().map(|(id, _)| id)), (sealing, next), "{text}");
+        assert_eq!(KeyRing::new(&file).unwrap().sealing_key(), sealing, "{text}");
+        let again = RingFile::parse(&file.render()).unwrap();
+        assert_eq!((again.sealing(), again.next()), (file.sealing(), file.next()), "{text}");
+    }
+}
+
+#[test]
+fn a_key_can_be_told_when_to_seal() {
+    let mut file = RingFile::generate().unwrap();
+    let first = file.sealing().to_owned();
+    let second = file.add().unwrap();
+    let hour = jiff::Timestamp::now() + Duration::from_secs(3600);
+    file.seal_with_from(&second, hour).unwrap();
+    assert_eq!((file.sealing(), file.next()), (first.as_str(), Some((second.as_str(), hour))));
+    for id in [&first, &second] {
+        assert!(matches!(file.remove(id), Err(RingError::Seals { .. })), "{id} is needed");
+    }
+    file.seal_with_from(&first, hour).unwrap();
+    assert_eq!((file.sealing(), file.next()), (first.as_str(), None), "it stays as it is");
+    file.seal_with_from(&second, hour).unwrap();
+    let third = file.add().unwrap();
+    assert_eq!((file.sealing(), file.next().map(|(id, _)| id)), (first.as_str(), Some(second.as_str())));
+    file.seal_with_from(&third, jiff::Timestamp::now()).unwrap();
+    assert_eq!((file.sealing(), file.next()), (third.as_str(), None));
+    file.remove(&second).unwrap();
+    file.remove(&first).unwrap();
+    assert_eq!(file.ids(), [third.as_str()]);
+}
+
+/// A file, and two processes that follow it.
+fn followed() -> (TempDir, PathBuf, RingFile, [SecretKeys; 2]) {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("secret-keys");
+    let file = RingFile::ensure(&path).unwrap();
+    let processes = [SecretKeys::load(&path).unwrap(), SecretKeys::load(&path).unwrap()];
+    (folder, path, file, processes)
+}
+
+#[test]
+fn a_running_process_takes_up_what_its_file_says() {
+    let (_folder, path, mut file, [one, other]) = followed();
+    let key = db();
+    let old = file.sealing().to_owned();
+    let by_old = sealed(&one.ring(), &key, CONTENTS);
+    assert!(!one.reload().unwrap(), "nothing has changed");
+
+    let new = file.add().unwrap();
+    file.replace(&path).unwrap();
+    assert!(one.reload().unwrap() && !one.reload().unwrap());
+    assert_eq!((one.ring().holds(&new), one.ring().sealing_key()), (true, old.as_str()));
+    file.seal_with(&new).unwrap();
+    file.replace(&path).unwrap();
+    assert!(one.reload().unwrap());
+    let by_new = sealed(&one.ring(), &key, CONTENTS);
+    assert_eq!((&by_new.key, by_new.digest), (&new, by_old.digest));
+
+    // The other one has seen nothing of all this, and looks when it meets the key.
+    assert!(matches!(other.ring().open(&subject(&key), &by_new), Err(SealError::UnknownKey { .. })));
+    let found = other.look_for(&new).expect("it is in the file");
+    assert_eq!(*found.open(&subject(&key), &by_new).unwrap(), CONTENTS);
+    assert_eq!(other.ring().sealing_key(), new);
+    assert!(other.look_for("another").is_none());
+
+    // What leaves the file opens on for those that had it, and seals no more.
+    file.remove(&old).unwrap();
+    file.replace(&path).unwrap();
+    assert!(one.reload().unwrap());
+    let ring = one.ring();
+    assert_eq!((ring.holds(&old), ring.opens(&old), ring.sealing_key()), (false, true, new.as_str()));
+    assert_eq!(*ring.open(&subject(&key), &by_old).unwrap(), CONTENTS);
+    let later = SecretKeys::load(&path).unwrap();
+    assert!(later.look_for(&old).is_none());
+}
+
+#[test]
+fn a_file_that_cannot_be_used_changes_nothing() {
+    let (_folder, path, file, [keys, _]) = followed();
+    let key = db();
+    let good = file.render();
+    let before = sealed(&keys.ring(), &key, CONTENTS);
+    let other = RingFile::generate().unwrap().render();
+    let id = file.sealing();
+    let reused = other.replace(RingFile::parse(&other).unwrap().sealing(), id);
+    for (what, text, says) in [
+        ("nothing", String::new(), "digest"),
+        ("half of it", good[..good.len() - 20].to_owned(), "line"),
+        ("another ring", other.to_string(), "none of the keys in use"),
+        ("another secret of the same id", reused, id),
+    ] {
+        fs::write(&path, &text).unwrap();
+        for _ in 0..2 {
+            let error = keys.reload().expect_err(what).to_string();
+            assert!(error.contains(says), "{what}: {error}");
+            assert!(keys.failing(), "{what}");
+        }
+        assert_eq!(*keys.ring().open(&subject(&key), &before).unwrap(), CONTENTS, "{what}");
+    }
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(keys.reload(), Err(RingError::File { .. })));
+    file.create(&path).unwrap();
+    assert!(!keys.reload().unwrap() && !keys.failing(), "as it was");
+}
+
+#[test]
+fn a_key_that_was_given_up_is_not_looked_for() {
+    let (_folder, path, mut file, [mut keys, _]) = followed();
+    let new = file.add().unwrap();
+    keys.give_up([new.clone()]);
+    file.replace(&path).unwrap();
+    assert!(keys.has_given_up(&new) && keys.look_for(&new).is_none());
+    assert!(keys.reload().unwrap());
+    assert!(keys.look_for(&new).is_some(), "it came back with the file");
 }
 
 #[test]
@@ -190,8 +341,8 @@ fn nothing_that_is_shown_holds_a_secret() {
         .filter(|word| word.len() == 44)
         .collect();
     assert_eq!(secrets.len(), 2);
-    let ring = KeyRing::new(&file).unwrap();
-    let shown = format!("{file:?} {ring:?}");
+    let ring = Arc::new(KeyRing::new(&file).unwrap());
+    let shown = format!("{file:?} {ring:?} {:?}", SecretKeys::from(Arc::clone(&ring)));
     assert!(shown.contains(file.sealing()));
     assert!(secrets.iter().all(|secret| !shown.contains(secret)), "{shown}");
 }

@@ -93,6 +93,30 @@ impl Client {
         Ok((code, serde_json::from_slice(&body).unwrap_or(Value::Null)))
     }
 
+    /// The answer's code and bytes to a body that need not be JSON.
+    pub async fn call_raw(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> anyhow::Result<(u16, Bytes)> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        let tls = self.connector.connect(ServerName::IpAddress(self.address.ip().into()), stream).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await?;
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", self.address.to_string())
+            .header("content-type", content_type)
+            .body(Full::new(body))?;
+        let response = sender.send_request(request).await?;
+        let code = response.status().as_u16();
+        Ok((code, response.into_body().collect().await?.to_bytes()))
+    }
+
     /// As a careful client: again after a lost connection or a 429/5xx, until the deadline.
     pub async fn call_patiently(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -106,6 +130,17 @@ impl Client {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
+}
+
+/// A page of a listener without TLS.
+pub async fn page(address: SocketAddr, path: &str) -> anyhow::Result<String> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request =
+        Request::builder().uri(path).header("host", address.to_string()).body(Full::new(Bytes::new()))?;
+    let body = sender.send_request(request).await?.into_body().collect().await?.to_bytes();
+    Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
 fn roots(pki: &Path) -> rustls::RootCertStore {

@@ -4,6 +4,7 @@ mod cascade;
 mod client;
 mod faults;
 mod freshness;
+mod keys;
 mod leadership;
 mod lifecycle;
 mod pki;

@@ -27,7 +27,7 @@ struct Credentials {
 }
 
 /// A folder with what a client of its own needs: `ca.crt`, `admin.crt` and `admin.key`.
-fn client_folder(authorities: &str, admin: &Issued) -> TempDir {
+pub fn client_folder(authorities: &str, admin: &Issued) -> TempDir {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("ca.crt"), authorities).unwrap();
     std::fs::write(folder.path().join("admin.crt"), &admin.certificate).unwrap();
@@ -56,7 +56,12 @@ async fn code(client: &Client, token: Option<&str>) -> Option<u16> {
 }
 
 /// Reads, writes and token requests in turn, each over a connection of its own. Answers how many there were.
-async fn load(credentials: Arc<Mutex<Credentials>>, bare: Client, stop: Arc<AtomicBool>) -> usize {
+async fn load(
+    credentials: Arc<Mutex<Credentials>>,
+    bare: Client,
+    stop: Arc<AtomicBool>,
+    rounds: Arc<AtomicUsize>,
+) -> usize {
     let mut done = 0;
     while !stop.load(Ordering::Relaxed) {
         let (client, token) = {
@@ -76,6 +81,7 @@ async fn load(credentials: Arc<Mutex<Credentials>>, bare: Client, stop: Arc<Atom
         assert_eq!(deleted, 200, "{body}");
         assert_eq!(code(&bare, Some(&token)).await, Some(200), "a token after {done} requests");
         done += 4;
+        rounds.fetch_add(1, Ordering::Relaxed);
     }
     done
 }
@@ -106,7 +112,9 @@ async fn everything_can_be_rotated_under_load() {
         Arc::new(Mutex::new(Credentials { client: old(address("api")), token: old_token.clone() }));
     let stop = Arc::new(AtomicBool::new(false));
     let bare = Client::anonymous(address("api"), old_folder.path());
-    let load = tokio::spawn(load(Arc::clone(&credentials), bare.clone(), Arc::clone(&stop)));
+    let rounds = Arc::new(AtomicUsize::new(0));
+    let load =
+        tokio::spawn(load(Arc::clone(&credentials), bare.clone(), Arc::clone(&stop), Arc::clone(&rounds)));
 
     // The next authority is believed beside the old one.
     write_file(&pki.join("ca.crt"), both.as_bytes(), 0o644).unwrap();
@@ -172,7 +180,9 @@ async fn everything_can_be_rotated_under_load() {
         assert_eq!(code(&bare, Some(&old_token)).await, Some(200));
     }
     credentials.lock().token = new_token.clone();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The round that is under way may use the old one, the next does not.
+    let under_way = rounds.load(Ordering::Relaxed);
+    eventually(RECOVERY, async || rounds.load(Ordering::Relaxed) > under_way + 1).await;
     std::fs::remove_file(keys.join("0000-first.pem")).unwrap();
     for replica in replicas {
         let bare = Client::anonymous(replica, old_folder.path());

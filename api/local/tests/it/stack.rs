@@ -15,12 +15,19 @@ pub const RECOVERY: Duration = Duration::from_secs(60);
 
 pub struct Stack {
     home: TempDir,
+    /// For every process of the stack.
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Stack {
     /// Starts a stack with these options on free ports.
     pub fn up(options: &[&str]) -> Stack {
-        let stack = Stack { home: TempDir::new().unwrap() };
+        Stack::up_in(Vec::new(), options)
+    }
+
+    /// As [`Stack::up`], with these variables for every process of it.
+    pub fn up_in(environment: Vec<(&'static str, String)>, options: &[&str]) -> Stack {
+        let stack = Stack { home: TempDir::new().unwrap(), environment };
         stack.up_again(options);
         stack
     }
@@ -47,8 +54,46 @@ impl Stack {
             .arg(self.home.path())
             .args(args)
             .env_remove("DATABASE_URL")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .output()
             .expect("the tool can be started")
+    }
+
+    /// Runs a command of the API's program on the keys and the database of this stack; it must succeed. Answers
+    /// what it printed.
+    pub fn operate(&self, args: &[&str]) -> String {
+        let output = self.api(args).output().expect("the program can be started");
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// A command of the API's program.
+    pub fn api(&self, args: &[&str]) -> Command {
+        let beside = Path::new(env!("CARGO_BIN_EXE_horchestra-local")).with_file_name("horchestra-api");
+        let mut command = Command::new(beside);
+        command
+            .args(args)
+            .env("DATABASE_URL", self.database_url())
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// The file with the keys of Secrets.
+    pub fn secret_keys(&self) -> String {
+        self.home().join("secret-keys").display().to_string()
+    }
+
+    /// The metrics page of a process.
+    pub async fn metrics(&self, process: &str) -> anyhow::Result<String> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.port(&format!("{process}.metrics"))));
+        crate::client::page(address, "/metrics").await
+    }
+
+    /// Whether the process has a key of Secrets, and whether it seals with it.
+    pub async fn key_of(&self, process: &str, id: &str) -> Option<bool> {
+        let page = self.metrics(process).await.ok()?;
+        let line = format!("horchestra_secret_keys{{key=\"{id}\"}} ");
+        page.lines().find_map(|text| text.strip_prefix(&line)).map(|value| value.trim() == "1")
     }
 
     pub fn home(&self) -> &Path {

@@ -1,3 +1,4 @@
+use std::future::ready;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +104,7 @@ impl ReloadingClient {
 
     /// Looks at the files at every `interval` until `stopping`: to be run as a supervised task.
     pub async fn follow(self: Arc<Self>, interval: Duration, stopping: CancellationToken) {
-        follow(interval, stopping, "the TLS files for calls", || self.reload()).await;
+        follow(interval, stopping, "the TLS files for calls", || ready(self.reload())).await;
     }
 
     /// When the first certificate of the own chain expires; `None` when there is none.

@@ -1,3 +1,4 @@
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -127,7 +128,7 @@ impl ReloadingServer {
 
     /// Looks at the files at every `interval` until `stopping`: to be run as a supervised task.
     pub async fn follow(self: Arc<Self>, interval: Duration, stopping: CancellationToken) {
-        follow(interval, stopping, "the TLS files of a listener", || self.reload()).await;
+        follow(interval, stopping, "the TLS files of a listener", || ready(self.reload())).await;
     }
 
     /// When the first certificate of the serving chain expires.

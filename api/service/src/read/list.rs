@@ -65,10 +65,17 @@ impl Service {
             .encode()
         });
         let mut entries = self.inner.heartbeats.show(&self.inner, page.entries).await;
+        let mut warnings = Vec::new();
         if request.contents == Contents::Opened {
-            entries = self.open_all(entries).await?;
+            (entries, warnings) = self.open_all(entries).await?;
         }
-        Ok(Listing { entries, revision: view.revision(), continue_token, remaining: page.remaining })
+        Ok(Listing {
+            entries,
+            revision: view.revision(),
+            continue_token,
+            remaining: page.remaining,
+            warnings,
+        })
     }
 
     async fn continued(&self, token: &Token) -> Result<(Snapshot, i64), Status> {

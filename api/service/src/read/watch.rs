@@ -24,6 +24,7 @@ use super::list::check_match;
 use super::{bad_revision, parse_revision};
 use crate::errors;
 use crate::request::{At, Contents, WatchEvent, WatchRequest};
+use crate::sealing::Unopened;
 use crate::service::Service;
 use crate::write::draft::spec_of;
 
@@ -112,13 +113,14 @@ impl Watch {
     pub fn ready(&mut self) -> Option<WatchEvent> {
         let event = self.pending.pop_front()?;
         let Some(opener) = &self.opener else { return Some(event) };
+        let open = |entry| opener.open_or_close(&entry, &mut Unopened::default());
         let opened = match event {
-            WatchEvent::Added(entry) => opener.open(entry).map(WatchEvent::Added),
-            WatchEvent::Modified(entry) => opener.open(entry).map(WatchEvent::Modified),
-            WatchEvent::Deleted(entry) => opener.open(entry).map(WatchEvent::Deleted),
+            WatchEvent::Added(entry) => open(entry).map(WatchEvent::Added),
+            WatchEvent::Modified(entry) => open(entry).map(WatchEvent::Modified),
+            WatchEvent::Deleted(entry) => open(entry).map(WatchEvent::Deleted),
             other => Ok(other),
         };
-        // What cannot be shown must not be skipped: the stream ends before it.
+        // What cannot be shown yet must not be skipped: the stream ends before it.
         Some(opened.unwrap_or_else(|status| self.fail(status)))
     }
 

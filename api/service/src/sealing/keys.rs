@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use horchestra_auth::KeyRing;
+use horchestra_auth::sealing::RingError;
+use horchestra_auth::{KeyRing, SecretKeys};
 use horchestra_store::sealing::KeyUse;
 use horchestra_store::{ReadError, Store};
 
@@ -40,4 +41,28 @@ pub async fn missing_keys_patiently(store: &Store, ring: Option<&KeyRing>) -> Op
             }
         }
     }
+}
+
+/// Takes up a key file that has changed, and says so when stored Secrets need a key that is no longer in it: this
+/// process still has that key, and the next one that starts will not. `true`: it had changed.
+pub async fn reload(keys: &SecretKeys, store: &Store) -> Result<bool, RingError> {
+    let before = keys.ring();
+    if !keys.reload()? {
+        return Ok(false);
+    }
+    let ring = keys.ring();
+    tracing::info!(keys = ?ring.ids().collect::<Vec<_>>(), seals = ring.sealing_key(), "the keys of Secrets changed");
+    if before.ids().any(|id| !ring.holds(id)) {
+        match missing_keys(store, Some(&ring)).await {
+            Ok(None) => {}
+            Ok(Some(missing)) => tracing::error!(
+                "{missing}. What was taken out of the file goes on opening here until this process ends: put it back, \
+                 and run `horchestra-api reseal` first"
+            ),
+            Err(error) => {
+                tracing::warn!(%error, "whether a key that was taken out is still needed is not known")
+            }
+        }
+    }
+    Ok(true)
 }

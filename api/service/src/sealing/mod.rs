@@ -16,15 +16,36 @@
 //! * `managedFields` of a sealed object are sealed with it: they name the keys of its data.
 //!
 //! An opened entry has no `sealed` member in its body; that is how the two are told apart.
+//!
+//! # Keys that change
+//!
+//! A process follows its key file ([`horchestra_auth::SecretKeys`]); every body is opened with the ring of that
+//! moment, and what is sealed with a key that is not in it is tried again after another look at the file.
+//! [`reload`] is the step that processes take again and again, and tells an operator who has taken a key out too
+//! early that stored Secrets still need it.
+//!
+//! # What does not open
+//!
+//! Asked for by name, an object whose contents do not open is an error that names it and says why: 503 while
+//! another replica, or this one in a moment, may have the key, 500 when the stored bytes are not what was sealed.
+//! In the first case a list or a watch is refused as well, and whoever comes back gets it whole. In the second
+//! there is nothing to wait for, and one broken object would take all others of every list from everybody, for
+//! good. So [`closed`] stands in its place: everything that is clear (name, labels, owners, type), no contents, and
+//! the annotation [`UNREADABLE`] with the reason; a list also carries a warning that names it. The same goes for
+//! keys that an operator has declared lost at the start (`--allow-missing-secret-keys`). Left out it would look
+//! deleted, to controllers above all, which then make another one or take down what used it; and what stands in
+//! its place cannot be taken for the object and written back, since a write has to open the stored one first, nor
+//! be restored elsewhere as an empty Secret, since that annotation is refused in what clients write.
 
+mod closed;
 mod keys;
 mod reseal;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use horchestra_auth::KeyRing;
 use horchestra_auth::sealing::{SealError, Subject};
+use horchestra_auth::{KeyRing, SecretKeys};
 use horchestra_core::kind::Key;
 use horchestra_core::object::{self, Object};
 use horchestra_core::sealed::{self, Seal};
@@ -35,7 +56,9 @@ use serde_json::Map;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-pub use keys::{MissingKeys, missing_keys, missing_keys_patiently};
+pub(crate) use closed::Unopened;
+pub use horchestra_core::sealed::UNREADABLE;
+pub use keys::{MissingKeys, missing_keys, missing_keys_patiently, reload};
 pub use reseal::{Resealing, reseal};
 
 use crate::service::Service;
@@ -115,6 +138,14 @@ fn open_body(
     Ok(Some((object::encode(key.kind, &whole), managed)))
 }
 
+/// The entry with what was opened; without, it was open.
+fn opened(entry: &Arc<Entry>, found: Option<(Bytes, Option<Bytes>)>) -> Arc<Entry> {
+    match found {
+        Some((body, managed)) => Arc::new(entry.with_body(body, managed)),
+        None => Arc::clone(entry),
+    }
+}
+
 /// Wiped when it is dropped.
 fn zeroized(bytes: Vec<u8>) -> zeroize::Zeroizing<Vec<u8>> {
     zeroize::Zeroizing::new(bytes)
@@ -139,13 +170,13 @@ impl Unusable {
 }
 
 impl Service {
-    pub(crate) fn ring(&self) -> Option<&KeyRing> {
+    fn keys(&self) -> Option<&SecretKeys> {
         self.inner.config.secret_keys.as_deref()
     }
 
     /// Refuses where contents could not be sealed.
     pub(crate) fn require_keys(&self, key: &Key) -> Result<(), Status> {
-        match self.ring() {
+        match self.keys() {
             None if key.kind.is_sealed() => Err(Unusable::NoKeys.into_status(key)),
             _ => Ok(()),
         }
@@ -154,30 +185,23 @@ impl Service {
     /// The entry as clients see it: of a sealed kind with its contents. Anything else, and what is open
     /// already, is returned as it is.
     pub fn open(&self, entry: Arc<Entry>) -> Result<Arc<Entry>, Status> {
-        if !entry.key.kind.is_sealed() {
-            return Ok(entry);
-        }
-        match open_body(self.ring(), &entry.key, entry.uid, &entry.body) {
-            Ok(None) => Ok(entry),
-            Ok(Some((body, managed))) => Ok(Arc::new(entry.with_body(body, managed))),
-            Err(error) => Err(error.into_status(&entry.key)),
-        }
+        self.try_open(&entry).map_err(|error| error.into_status(&entry.key))
     }
 
-    /// As [`Service::open`] for a page.
-    pub(crate) async fn open_all(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Arc<Entry>>, Status> {
-        /// Pages longer than this are opened on a thread of their own.
-        const LARGE: usize = 128;
-        if entries.first().is_none_or(|first| !first.key.kind.is_sealed()) {
-            return Ok(entries);
+    fn try_open(&self, entry: &Arc<Entry>) -> Result<Arc<Entry>, Unusable> {
+        if !entry.key.kind.is_sealed() {
+            return Ok(Arc::clone(entry));
         }
-        if entries.len() <= LARGE {
-            return entries.into_iter().map(|entry| self.open(entry)).collect();
-        }
-        let service = self.clone();
-        let opening = move || entries.into_iter().map(|entry| service.open(entry)).collect();
-        let opened = tokio::task::spawn_blocking(opening).await;
-        opened.unwrap_or_else(|_| Err(Status::internal("the contents of a page could not be opened")))
+        let with = |ring: Option<&KeyRing>| open_body(ring, &entry.key, entry.uid, &entry.body);
+        let Some(keys) = self.keys() else { return Ok(opened(entry, with(None)?)) };
+        let found = match with(Some(&keys.ring())) {
+            Err(Unusable::Seal(SealError::UnknownKey { id })) => match keys.look_for(&id) {
+                Some(ring) => with(Some(&ring)),
+                None => Err(SealError::UnknownKey { id }.into()),
+            },
+            found => found,
+        };
+        Ok(opened(entry, found?))
     }
 
     /// As [`Service::seal`], of an operation.
@@ -202,9 +226,9 @@ impl Service {
                 _ => Err(Status::internal("the seal of an object got lost on the way")),
             };
         }
-        let Some(ring) = self.ring() else { return Err(Unusable::NoKeys.into_status(&draft.key)) };
+        let Some(keys) = self.keys() else { return Err(Unusable::NoKeys.into_status(&draft.key)) };
         let managed = draft.managed.as_deref();
-        match seal_body(ring, &draft.key, draft.uid, &draft.body, managed) {
+        match seal_body(&keys.ring(), &draft.key, draft.uid, &draft.body, managed) {
             Ok(body) => Ok(Draft { body, managed: None, ..draft }),
             Err(error) => Err(error.into_status(&draft.key)),
         }

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use horchestra_auth::KeyRing;
 use horchestra_auth::sealing::RingFile;
+use horchestra_auth::{KeyRing, SecretKeys};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object;
 use horchestra_core::sealed::Seal;
 use horchestra_core::status::Status;
-use horchestra_service::sealing::{missing_keys, reseal};
+use horchestra_service::sealing::{UNREADABLE, missing_keys, reload, reseal};
 use horchestra_service::{
     At, Body, Contents, DeleteOptions, ListRequest, Part, Patch, PatchType, Service, WatchEvent,
     WatchRequest, WriteOptions,
 };
 use horchestra_store::{Backend, Entry};
+use horchestra_testkit::TempDir;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -190,10 +191,138 @@ async fn a_body_that_was_meddled_with_is_not_shown() {
     let reader = world.replica().await;
     let status = reader.get(&db(), At::Fresh).await.unwrap_err();
     assert_eq!(status.code(), 500);
+    assert!(status.message.contains("default/db"), "{}", status.message);
     assert!(!status.message.contains(SECOND), "{}", status.message);
     let whole = Key::namespaced(Kind::Secret, "default", "other");
     assert_eq!(password(&tree(&reader.get(&whole, At::Fresh).await.unwrap())), SECOND);
+
+    // It does not take the others with it: a list shows both, and says what one of them is.
+    let listing = reader.list(ListRequest::of(Kind::Secret)).await.unwrap();
+    assert_eq!(listing.warnings.len(), 1);
+    assert!(listing.warnings[0].contains("default/db"), "{:?}", listing.warnings);
+    let shown: Vec<Value> = listing.entries.iter().map(|entry| tree(entry)).collect();
+    assert_eq!((shown.len(), password(&shown[1])), (2, SECOND));
+    is_closed(&shown[0], "changed");
+    let mut watch = reader.watch(WatchRequest::of(Kind::Secret)).await.unwrap();
+    for (name, value) in [("db", ""), ("other", SECOND)] {
+        let WatchEvent::Added(entry) = next(&mut watch).await else { panic!("not added") };
+        let seen = tree(&entry);
+        assert_eq!((seen["metadata"]["name"].as_str(), password(&seen)), (Some(name), value));
+        assert_eq!(seen, shown[usize::from(name == "other")], "as in the list");
+    }
+    // Nobody puts that in the place of what is stored, nor makes another one of it.
+    let (body, options) = (Body::Json(shown[0].to_string().into()), WriteOptions::default());
+    assert_eq!(code(reader.update(&admin(), &db(), body, &options).await), 500);
+    let mut copy = shown[0].clone();
+    copy["metadata"] = json!({"name": "copy", "annotations": copy["metadata"]["annotations"]});
+    let body = Body::Json(copy.to_string().into());
+    assert_eq!(code(reader.create(&admin(), Kind::Secret, "default", body, &options).await), 422);
+
     reader.delete(&admin(), &db(), &DeleteOptions::default()).await.unwrap();
+}
+
+/// Shown without its contents, for this reason.
+fn is_closed(shown: &Value, why: &str) {
+    let said = shown["metadata"]["annotations"][UNREADABLE].as_str().unwrap_or_default();
+    assert!(said.contains(why), "{shown}");
+    assert_eq!((&shown["type"], &shown["metadata"]["labels"]["app"]), (&json!("Opaque"), &json!("shop")));
+    for member in ["data", "sealed"] {
+        assert!(shown[member].is_null(), "{member} in {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_may_be_late_or_lost() {
+    let world = World::new().await;
+    let stranger = Arc::new(KeyRing::ephemeral().unwrap());
+    let lost = stranger.sealing_key().to_owned();
+    let elsewhere = served_with(world.database.connect(), Some(stranger)).await;
+    let create = async |service: &Service, name: &str| {
+        let mut object = secret(FIRST);
+        object["metadata"]["name"] = json!(name);
+        let body = Body::Json(object.to_string().into());
+        service.create(&admin(), Kind::Secret, "default", body, &WriteOptions::default()).await.unwrap();
+    };
+    create(&elsewhere, "db").await;
+    let ring = Arc::new(KeyRing::ephemeral().unwrap());
+
+    // Another replica has the key, and this one may be about to: asked again, all of it is there.
+    let late = served_with(world.database.connect(), Some(Arc::clone(&ring))).await;
+    create(&late, "own").await;
+    for refused in
+        [late.get(&db(), At::Fresh).await.map(drop), late.list(ListRequest::of(Kind::Secret)).await.map(drop)]
+    {
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), 503);
+        assert!(refused.details.retry_after_seconds.is_some() && refused.message.contains(&lost));
+    }
+    let mut watch = late.watch(WatchRequest::of(Kind::Secret)).await.unwrap();
+    assert_eq!(next_short(&mut watch).await, "FAILED 503");
+
+    // An operator has said that it will not come.
+    let mut keys = SecretKeys::from(ring);
+    keys.give_up([lost.clone()]);
+    let without = served_by(world.database.connect(), keys).await;
+    assert_eq!(code(without.get(&db(), At::Fresh).await), 503);
+    let listing = without.list(ListRequest::of(Kind::Secret)).await.unwrap();
+    let shown: Vec<Value> = listing.entries.iter().map(|entry| tree(entry)).collect();
+    is_closed(&shown[0], &lost);
+    assert_eq!((password(&shown[1]), listing.warnings.len()), (FIRST, 1));
+    without.delete(&admin(), &db(), &DeleteOptions::default()).await.unwrap();
+    assert!(without.list(ListRequest::of(Kind::Secret)).await.unwrap().warnings.is_empty());
+}
+
+/// A key file that changes under running processes.
+#[tokio::test]
+async fn a_rotation_needs_no_restart_and_refuses_nobody() {
+    let world = World::new().await;
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("secret-keys");
+    let mut file = RingFile::ensure(&path).unwrap();
+    let old = file.sealing().to_owned();
+    let one = served_by(world.database.connect(), SecretKeys::load(&path).unwrap()).await;
+    let other = served_by(world.database.connect(), SecretKeys::load(&path).unwrap()).await;
+    let body = Body::Json(secret(FIRST).to_string().into());
+    let options = WriteOptions::default();
+    one.create(&admin(), Kind::Secret, "default", body, &options).await.unwrap();
+    let revision = one.store().fresh().await.unwrap().revision();
+    let shown = tree(&one.get(&db(), At::Fresh).await.unwrap());
+    let everybody_reads = async || {
+        for service in [&one, &other] {
+            assert_eq!(tree(&service.get(&db(), At::Fresh).await.unwrap()), shown);
+            let mut watch = watch_after(service, Kind::Secret, revision - 1).await;
+            assert!(next_short(&mut watch).await.starts_with("ADDED db"));
+        }
+    };
+    let keys = one.config().secret_keys.clone().unwrap();
+
+    let new = file.add().unwrap();
+    file.seal_with(&new).unwrap();
+    file.replace(&path).unwrap();
+    assert!(reload(&keys, one.store()).await.unwrap());
+    let mut second = secret(SECOND);
+    second["metadata"]["name"] = json!("second");
+    let body = Body::Json(second.to_string().into());
+    one.create(&admin(), Kind::Secret, "default", body, &options).await.unwrap();
+    // The other one has not looked at the file since.
+    let second = Key::namespaced(Kind::Secret, "default", "second");
+    assert_eq!(password(&tree(&other.get(&second, At::Fresh).await.unwrap())), SECOND);
+    everybody_reads().await;
+
+    let done = reseal(&*world.database.connect(), &keys.ring()).await.unwrap();
+    assert!(done.complete() && done.objects == 1, "{done:?}");
+    everybody_reads().await;
+    file.remove(&old).unwrap();
+    file.replace(&path).unwrap();
+    for service in [&one, &other] {
+        assert!(reload(service.config().secret_keys.as_ref().unwrap(), service.store()).await.unwrap());
+    }
+    // Their caches hold what the old key sealed.
+    let held = Seal::of(&stored(&one, &db()).body).unwrap();
+    assert_eq!(held.key, old);
+    everybody_reads().await;
+    let fresh = served_by(world.database.connect(), SecretKeys::load(&path).unwrap()).await;
+    assert_eq!(tree(&fresh.get(&db(), At::Fresh).await.unwrap()), shown);
 }
 
 /// A ring, and the same after a rotation: (before, both keys with the new one sealing, the new one alone).

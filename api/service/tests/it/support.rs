@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use horchestra_auth::identity::Credential;
 use horchestra_auth::rbac::FixedPolicy;
-use horchestra_auth::{Authorizer, Identity, KeyRing};
+use horchestra_auth::{Authorizer, Identity, KeyRing, SecretKeys};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::{self, Object};
 use horchestra_core::registry;
@@ -210,8 +210,9 @@ async fn replica(database: &MemoryDatabase) -> Service {
 }
 
 /// The keys of every process that does not ask for others.
-pub fn keys() -> Arc<KeyRing> {
-    static KEYS: LazyLock<Arc<KeyRing>> = LazyLock::new(|| Arc::new(KeyRing::ephemeral().unwrap()));
+pub fn keys() -> Arc<SecretKeys> {
+    static KEYS: LazyLock<Arc<SecretKeys>> =
+        LazyLock::new(|| Arc::new(Arc::new(KeyRing::ephemeral().unwrap()).into()));
     Arc::clone(&KEYS)
 }
 
@@ -225,8 +226,15 @@ async fn configured(backend: Arc<MemoryBackend>, config: ServiceConfig) -> Servi
 }
 
 /// As [`served`], with other keys, or none.
-pub async fn served_with(backend: Arc<MemoryBackend>, secret_keys: Option<Arc<KeyRing>>) -> Service {
+pub async fn served_with(backend: Arc<MemoryBackend>, ring: Option<Arc<KeyRing>>) -> Service {
+    let secret_keys = ring.map(|ring| Arc::new(ring.into()));
     process(backend, ServiceConfig { secret_keys, ..ServiceConfig::default() }).await
+}
+
+/// As [`served`], with keys that may change.
+pub async fn served_by(backend: Arc<MemoryBackend>, keys: SecretKeys) -> Service {
+    let config = ServiceConfig { secret_keys: Some(Arc::new(keys)), ..ServiceConfig::default() };
+    process(backend, config).await
 }
 
 async fn process(backend: Arc<MemoryBackend>, config: ServiceConfig) -> Service {

@@ -25,6 +25,7 @@ use crate::kind::Kind;
 use crate::object::Object;
 use crate::registry::{KindSpec, Selectable};
 use crate::schema::{self, Schema};
+use crate::sealed::UNREADABLE;
 use crate::status::Cause;
 use crate::values::{base_name_fault, encode_base64};
 
@@ -115,6 +116,13 @@ fn violations(object: &Object) -> Vec<Cause> {
     }
     if secret.is_vault() {
         causes.extend(Source::of(&secret.metadata.annotations).err());
+    }
+    if secret.metadata.annotations.contains_key(UNREADABLE) {
+        let why = format!(
+            "Forbidden: {UNREADABLE} marks what is shown of a Secret whose contents do not open; its values are not in \
+             it"
+        );
+        causes.push(Cause::new("FieldValueForbidden", "metadata.annotations", why));
     }
     causes
 }
@@ -234,6 +242,15 @@ mod tests {
             ["data", "type", "data", source]
         );
         assert!(fields(json!({"type": "other", "metadata": {"annotations": {}}})).is_empty());
+    }
+
+    #[test]
+    fn what_was_shown_without_contents_is_no_secret() {
+        let marked = |annotation: &str| {
+            fields(json!({"metadata": {"name": "s", "annotations": {annotation: "they do not open"}}}))
+        };
+        assert_eq!(marked(UNREADABLE), ["metadata.annotations"]);
+        assert!(marked("example.org/unreadable").is_empty());
     }
 
     #[test]
