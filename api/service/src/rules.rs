@@ -45,7 +45,28 @@ impl PolicySource for CachedRules {
     }
 }
 
-fn version(view: &Snapshot) -> Option<PolicyVersion> {
+/// The rule objects of one view, which stay as they are.
+pub(crate) struct ViewedRules(Snapshot);
+
+impl ViewedRules {
+    pub(crate) fn new(view: Snapshot) -> ViewedRules {
+        ViewedRules(view)
+    }
+}
+
+impl PolicySource for ViewedRules {
+    fn version(&self) -> Option<PolicyVersion> {
+        version(&self.0)
+    }
+
+    fn read(&self) -> Result<(PolicyVersion, Arc<Policy>), PolicyError> {
+        let version = version(&self.0).ok_or(PolicyError::NotLoaded)?;
+        Ok((version, Arc::new(policy(&self.0))))
+    }
+}
+
+/// The state of the rules in a view.
+pub(crate) fn version(view: &Snapshot) -> Option<PolicyVersion> {
     let (epoch, revision) = view.last_change(&KINDS)?;
     Some(PolicyVersion { history: epoch.as_u128(), revision })
 }

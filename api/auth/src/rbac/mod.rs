@@ -43,7 +43,7 @@ mod rules;
 
 use std::sync::Arc;
 
-pub use policy::{Policy, PolicyBuilder};
+pub use policy::{Policy, PolicyBuilder, is_named};
 pub use rules::{COMBINATIONS_LIMIT, grants_verb};
 
 pub(crate) use enforcer::Enforcers;

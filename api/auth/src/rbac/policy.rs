@@ -43,6 +43,15 @@ impl Policy {
     }
 }
 
+/// Whether one of these subjects is the caller or one of the caller's groups.
+pub fn is_named(subjects: &[Subject], identity: &Identity) -> bool {
+    subjects.iter().any(|subject| match subject.kind.as_str() {
+        "User" => subject.name == identity.name,
+        "Group" => subject.name != CONTROLLERS && identity.in_group(&subject.name),
+        _ => false,
+    })
+}
+
 /// Collects rule objects, in any order, and makes a [`Policy`] of them.
 #[derive(Debug, Default)]
 pub struct PolicyBuilder {

@@ -18,6 +18,7 @@ pub(crate) mod allocation;
 mod capacity;
 mod finalizers;
 mod floor;
+mod grounds;
 mod network;
 mod nodes;
 mod ownership;

@@ -10,12 +10,14 @@
 //! These are questions to the judge of the request's own caller, who comes with the request ([`Client`]). They
 //! come last, since they are the dearest, and are bounded. Without an answer the write is refused. A bound role
 //! is judged as the view has it and has to be that one when the binding is stored; should it grow later, that
-//! is the doing of somebody who may grow it.
+//! is the doing of somebody who may grow it. The author has to hold then, too, what was held when the question was
+//! asked ([`grounds`]); of a Secret or a Service that a workload names it is enough to have been allowed to read it
+//! a moment ago.
 
 use std::collections::BTreeSet;
 
 use horchestra_auth::identity::CONTROLLERS;
-use horchestra_auth::{Attributes as Asked, ResourceAttributes};
+use horchestra_auth::{Attributes as Asked, Authorizer, ResourceAttributes};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::application::{Application, ApplicationSpec};
 use horchestra_core::kinds::application_set::ApplicationSet;
@@ -27,7 +29,7 @@ use horchestra_core::status::Status;
 use horchestra_store::Guard;
 use serde::de::DeserializeOwned;
 
-use super::{Attributes, Denial, Verdict};
+use super::{Attributes, Denial, Verdict, grounds};
 use crate::caller::{Caller, Client};
 
 /// Most questions that one role may raise.
@@ -62,21 +64,21 @@ pub(super) fn hands_out(
 ) -> Result<(), Denial> {
     let Caller::Http(client) = attributes.caller else { return Ok(()) };
     let key = attributes.key;
-    let author = Author { client, namespace: &key.namespace };
-    match key.kind {
-        Kind::Role | Kind::ClusterRole => {
-            if author.may("escalate", key.kind, &key.name)? {
-                return Ok(());
-            }
-            let spec: RoleSpec = member(object, "spec")?;
-            author.holds(&spec.rules)
-        }
-        Kind::RoleBinding => author.binds(attributes, &read::<RoleBinding>(object)?.spec, verdict),
-        Kind::ClusterRoleBinding => {
-            author.binds(attributes, &read::<ClusterRoleBinding>(object)?.spec, verdict)
-        }
-        _ => Ok(()),
+    let kinds = [Kind::Role, Kind::ClusterRole, Kind::RoleBinding, Kind::ClusterRoleBinding];
+    if !kinds.contains(&key.kind) {
+        return Ok(());
     }
+    grounds::on(attributes, client, verdict, |judge, verdict| {
+        let author = Author { client, judge, namespace: &key.namespace };
+        match key.kind {
+            Kind::RoleBinding => author.binds(attributes, &read::<RoleBinding>(object)?.spec, verdict),
+            Kind::ClusterRoleBinding => {
+                author.binds(attributes, &read::<ClusterRoleBinding>(object)?.spec, verdict)
+            }
+            _ if author.may("escalate", key.kind, &key.name)? => Ok(()),
+            _ => author.holds(&member::<RoleSpec>(object, "spec")?.rules),
+        }
+    })
 }
 
 /// The Secrets that a workload reads, its author may read.
@@ -109,7 +111,7 @@ fn author_of_workload<'a>(attributes: &Attributes<'a>, object: &Object) -> Optio
 }
 
 fn may_get(client: &Client, namespace: &str, kind: Kind, names: BTreeSet<&str>) -> Result<(), Denial> {
-    let author = Author { client, namespace };
+    let author = Author { client, judge: &client.authorizer, namespace };
     for name in names {
         if !author.may("get", kind, name)? {
             return Err(Denial::Forbidden(format!(
@@ -142,13 +144,13 @@ fn workloads(kind: Kind, object: &Object) -> Result<Vec<ApplicationSpec>, Denial
 /// The author of a write, and the namespace (empty: everywhere) in which rights are asked for.
 struct Author<'a> {
     client: &'a Client,
+    judge: &'a Authorizer,
     namespace: &'a str,
 }
 
 impl Author<'_> {
     fn allowed(&self, asked: &Asked<'_>) -> Result<bool, Denial> {
-        let Client { identity, authorizer } = self.client;
-        match authorizer.authorize(identity, asked) {
+        match self.judge.authorize(&self.client.identity, asked) {
             Ok(decision) => Ok(decision.allowed),
             Err(error) => {
                 tracing::error!(%error, "the rights of the author of a write could not be judged");

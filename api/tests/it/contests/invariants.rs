@@ -10,9 +10,12 @@ use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::application::Application;
 use horchestra_core::kinds::namespace::{Namespace, UID_RANGE_ANNOTATION};
 use horchestra_core::kinds::persistent_volume::PersistentVolume;
+use horchestra_core::kinds::rbac::{
+    BindingSpec, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding,
+};
 use horchestra_core::kinds::service::Service;
 use horchestra_core::ranges::IdBlock;
-use horchestra_store::{Change, ChangeKind, Entry};
+use horchestra_store::{Attribution, Change, ChangeKind, Entry};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -21,7 +24,7 @@ pub struct State {
     heads: BTreeMap<Key, Arc<Entry>>,
     /// The item whose changes are coming in, and these with what they replaced.
     item: Option<Uuid>,
-    changed: Vec<(Change, Option<Arc<Entry>>)>,
+    changed: Vec<(Change, Option<Arc<Entry>>, String)>,
     /// Applications by what they mount, and by the node that they are on.
     mounts: BTreeMap<Key, BTreeSet<Key>>,
     placed: BTreeMap<String, BTreeSet<Key>>,
@@ -33,29 +36,34 @@ pub struct State {
 }
 
 impl State {
-    pub fn take(&mut self, change: &Change, audit: Uuid) {
-        if self.item != Some(audit) {
+    pub fn take(&mut self, change: &Change, who: &Attribution) {
+        if self.item != Some(who.audit_id) {
             self.end_of_item();
-            self.item = Some(audit);
+            self.item = Some(who.audit_id);
         }
         let key = change.key().clone();
         let before = match change.kind {
             ChangeKind::Deleted => self.heads.remove(&key),
             _ => self.heads.insert(key, Arc::clone(&change.entry)),
         };
+        let was_there = change.kind != ChangeKind::Added;
+        assert_eq!(before.is_some(), was_there, "revision {}, {}", change.revision, change.key());
         if let Some(before) = &before {
             self.index(before, false);
         }
         if change.kind != ChangeKind::Deleted {
             self.index(&change.entry, true);
         }
-        self.changed.push((change.clone(), before));
+        self.changed.push((change.clone(), before, who.user.clone()));
     }
 
     /// Judges what the item did.
     pub fn end_of_item(&mut self) {
-        for (change, before) in std::mem::take(&mut self.changed) {
+        for (change, before, user) in std::mem::take(&mut self.changed) {
             self.judge(&change, before.as_deref());
+            if user == super::GRANTER {
+                self.judge_grant(&change);
+            }
             self.checked += 1;
         }
     }
@@ -108,7 +116,7 @@ impl State {
         let (entry, key) = (&change.entry, change.key());
         let at = |what: &str| format!("revision {}, {key}: {what}", change.revision);
         if change.kind == ChangeKind::Deleted {
-            self.judge_deletion(key, &at);
+            self.judge_deletion(key, before, &at);
             return;
         }
         if !key.namespace.is_empty() {
@@ -141,8 +149,17 @@ impl State {
         }
     }
 
-    fn judge_deletion(&self, key: &Key, at: &dyn Fn(&str) -> String) {
+    fn judge_deletion(&self, key: &Key, before: Option<&Entry>, at: &dyn Fn(&str) -> String) {
         match key.kind {
+            Kind::Application => {
+                // The release of the last hold and the erasure are one change, so what was before is held still.
+                let entry = before.unwrap();
+                assert!(
+                    entry.columns.node.is_none() || entry.deleting,
+                    "{}",
+                    at("erased where it was placed")
+                );
+            }
             Kind::Namespace => {
                 let inside = self.heads.keys().filter(|other| other.namespace == key.name);
                 assert_eq!(inside.count(), 0, "{}", at("deleted with something in it"));
@@ -199,6 +216,63 @@ impl State {
             assert_eq!(users.len(), 1, "{}", at(&format!("the user id that was chosen is of {users:?}")));
         }
     }
+
+    /// Who hands out a right holds it at that very moment.
+    fn judge_grant(&self, change: &Change) {
+        let (entry, key) = (&change.entry, change.key());
+        let at = |what: &str| format!("revision {}, {key}: {what}", change.revision);
+        let handed_out = match key.kind {
+            Kind::Role => entry.typed::<Role>().unwrap().spec.rules.clone(),
+            Kind::ClusterRole => entry.typed::<ClusterRole>().unwrap().spec.rules.clone(),
+            Kind::RoleBinding => self.bound(key, &entry.typed::<RoleBinding>().unwrap().spec),
+            Kind::ClusterRoleBinding => self.bound(key, &entry.typed::<ClusterRoleBinding>().unwrap().spec),
+            _ => return,
+        };
+        let held = self.rights_of_granter(&key.namespace);
+        for rule in &handed_out {
+            assert!(
+                held.iter().any(|own| covers(own, rule)),
+                "{}",
+                at(&format!("not held: {rule:?} {held:?}"))
+            );
+        }
+    }
+
+    /// What a binding in this place binds.
+    fn bound(&self, binding: &Key, spec: &BindingSpec) -> Vec<PolicyRule> {
+        let name = spec.role_ref.name.as_str();
+        if spec.role_ref.kind == "Role" {
+            let role = self.heads.get(&Key::namespaced(Kind::Role, binding.namespace.as_str(), name));
+            return role.map(|role| role.typed::<Role>().unwrap().spec.rules.clone()).unwrap_or_default();
+        }
+        let role = self.heads.get(&Key::cluster(Kind::ClusterRole, name));
+        role.map(|role| role.typed::<ClusterRole>().unwrap().spec.rules.clone()).unwrap_or_default()
+    }
+
+    fn rights_of_granter(&self, namespace: &str) -> Vec<PolicyRule> {
+        let names = |spec: &BindingSpec| spec.subjects.iter().any(|subject| subject.name == super::GRANTER);
+        let of = |key: &Key, spec: &BindingSpec| if names(spec) { self.bound(key, spec) } else { Vec::new() };
+        self.heads
+            .iter()
+            .flat_map(|(key, entry)| match key.kind {
+                Kind::RoleBinding if key.namespace == namespace => {
+                    of(key, &entry.typed::<RoleBinding>().unwrap().spec)
+                }
+                Kind::ClusterRoleBinding => of(key, &entry.typed::<ClusterRoleBinding>().unwrap().spec),
+                _ => Vec::new(),
+            })
+            .collect()
+    }
+}
+
+/// Whether one rule grants all that another does: to the letter, which is enough for the rules of these contests.
+fn covers(own: &PolicyRule, rule: &PolicyRule) -> bool {
+    let all = |of: &[String], within: &[String]| of.iter().all(|one| within.contains(one));
+    all(&rule.verbs, &own.verbs)
+        && all(&rule.api_groups, &own.api_groups)
+        && all(&rule.resources, &own.resources)
+        && (own.resource_names.is_empty()
+            || (!rule.resource_names.is_empty() && all(&rule.resource_names, &own.resource_names)))
 }
 
 fn volumes(entry: &Entry) -> Vec<Key> {

@@ -8,10 +8,15 @@
 //! to some milliseconds apart, either first, so that every outcome comes about. A rule of which an outcome
 //! was never seen has not been tested, and fails.
 //!
+//! [`table`] says which guard keeps which rule and which of these contests is about it; the rules between loops
+//! and the rest of the world are in [`loops`].
+//!
 //! `HORCHESTRA_TEST_ROUNDS` asks for more rounds of each rule.
 
 mod invariants;
+mod loops;
 mod rules;
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +24,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use horchestra_service::ServiceConfig;
+use horchestra_store::Store;
 use http::Method;
 use rand::Rng;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Reply};
+use crate::client::{Client, Protocol, Reply};
 use crate::replicas::{database, replica_with};
 use crate::seed::Seed;
+use crate::stack::{Stack, Who};
 
 use rules::{RULES, Rule};
 
@@ -38,6 +45,9 @@ const LATE: Duration = Duration::from_millis(4);
 /// Where Services get their addresses from.
 const RANGE: &str = "10.243.0.0/16";
 
+/// Somebody who may do what roles say.
+const GRANTER: &str = "granter";
+
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Ask {
@@ -45,21 +55,47 @@ pub struct Ask {
     path: String,
     media: &'static str,
     body: Value,
+    /// Made by [`GRANTER`], not by an administrator.
+    ruled: bool,
 }
 
-impl Ask {
-    async fn of(self, client: &Client) -> Reply {
-        let body = if self.body.is_null() { Bytes::new() } else { Bytes::from(self.body.to_string()) };
-        client.send(self.method, &self.path, &[("content-type", self.media)], body).await
+/// The callers of one replica.
+#[derive(Clone)]
+struct Callers {
+    master: Client,
+    granter: Client,
+}
+
+impl Callers {
+    async fn of(stack: &Stack, master: &Client) -> Callers {
+        let granter = stack.client(Who::User(GRANTER, "people"), Protocol::Http2);
+        Callers { master: master.keep().await, granter: granter.keep().await }
     }
 }
 
+impl Ask {
+    async fn of(self, callers: &Callers) -> Reply {
+        let body = if self.body.is_null() { Bytes::new() } else { Bytes::from(self.body.to_string()) };
+        let client = if self.ruled { &callers.granter } else { &callers.master };
+        client.send(self.method, &self.path, &[("content-type", self.media)], body).await
+    }
+
+    /// The same, made by [`GRANTER`].
+    pub fn by_granter(self) -> Ask {
+        Ask { ruled: true, ..self }
+    }
+}
+
+fn ask(method: Method, path: String, media: &'static str, body: Value) -> Ask {
+    Ask { method, path, media, body, ruled: false }
+}
+
 pub fn create(path: String, body: Value) -> Ask {
-    Ask { method: Method::POST, path, media: "application/json", body }
+    ask(Method::POST, path, "application/json", body)
 }
 
 pub fn merge(path: String, body: Value) -> Ask {
-    Ask { method: Method::PATCH, path, media: "application/merge-patch+json", body }
+    ask(Method::PATCH, path, "application/merge-patch+json", body)
 }
 
 /// An order to a door.
@@ -70,11 +106,11 @@ pub fn act(path: String, order: Value) -> Ask {
 /// A deletion of the object as it was at this revision.
 pub fn delete_at(path: String, revision: &Value) -> Ask {
     let body = json!({"preconditions": {"resourceVersion": revision}});
-    Ask { method: Method::DELETE, path, media: "application/json", body }
+    ask(Method::DELETE, path, "application/json", body)
 }
 
 pub fn delete(path: String) -> Ask {
-    Ask { method: Method::DELETE, path, media: "application/json", body: Value::Null }
+    ask(Method::DELETE, path, "application/json", Value::Null)
 }
 
 /// A round of a rule: its objects are called after it.
@@ -116,7 +152,7 @@ fn rounds() -> u64 {
 async fn run(
     rule: &'static Rule,
     numbers: Vec<u64>,
-    clients: [Client; 2],
+    callers: [Callers; 2],
     mut random: StdRng,
 ) -> BTreeMap<usize, u64> {
     let mut seen = BTreeMap::new();
@@ -126,17 +162,22 @@ async fn run(
         let mut round = Round { namespace, name, number, made: Vec::new() };
         for ask in (rule.setup)(&round) {
             let shown = format!("{ask:?}");
-            let reply = ask.of(&clients[0]).await;
+            let reply = ask.of(&callers[0]).await;
             assert!(reply.status < 300, "{}: {shown}: {}", round.name, reply.text());
             round.made.push(reply.json());
         }
         let [first, second] = (rule.race)(&round);
+        if first.ruled || second.ruled {
+            // Whether one may ask at all is judged by what the replica knows: let it know of the setup.
+            let known = callers[1].master.get(&cluster("namespaces")).await;
+            assert_eq!(known.status, 200, "{known:?}");
+        }
         let swapped = usize::from(number % 2 == 1);
         let late = |random: &mut StdRng| {
             Duration::from_micros(random.random_range(0..LATE.as_micros().try_into().unwrap_or(1)))
         };
         let (before, after) = (late(&mut random), late(&mut random));
-        let (here, there) = (&clients[swapped], &clients[1 - swapped]);
+        let (here, there) = (&callers[swapped], &callers[1 - swapped]);
         let (first, second) = tokio::join!(
             async {
                 tokio::time::sleep(before).await;
@@ -169,15 +210,15 @@ async fn no_two_requests_get_around_a_rule() {
     let config = || ServiceConfig { service_range: Some(RANGE.parse().unwrap()), ..ServiceConfig::default() };
     let (here, first) = replica_with(&database, config()).await;
     let (there, second) = replica_with(&database, config()).await;
-    let clients = [first.keep().await, second.keep().await];
+    let callers = [Callers::of(&here, &first).await, Callers::of(&there, &second).await];
     let rounds = rounds();
     for (at, rule) in RULES.iter().enumerate() {
         let room = json!({"metadata": {"name": rule.namespace()}});
-        assert_eq!(clients[0].post(&cluster("namespaces"), &room).await.status, 201);
+        assert_eq!(callers[0].master.post(&cluster("namespaces"), &room).await.status, 201);
         let lanes = (0..LANES).map(|lane| {
             let numbers = (0..rounds).filter(|number| number % LANES == lane).collect();
             let random = seed.lane(at as u64 * LANES + lane);
-            tokio::spawn(run(rule, numbers, clients.clone(), random))
+            tokio::spawn(run(rule, numbers, callers.clone(), random))
         });
         let mut seen: BTreeMap<usize, u64> = BTreeMap::new();
         for lane in futures::future::join_all(lanes).await {
@@ -194,18 +235,24 @@ async fn no_two_requests_get_around_a_rule() {
             );
         }
     }
-    let backend = Arc::clone(here.store.backend());
+    let checked = judge_the_log(&here.store).await;
+    assert!(checked > usize::try_from(rounds).unwrap(), "the log was read");
+    here.store.shutdown().await;
+    there.store.shutdown().await;
+}
+
+/// Checks every revision of the log; answers how many changes there were.
+async fn judge_the_log(store: &Store) -> usize {
+    let backend = Arc::clone(store.backend());
     let (mut state, mut at) = (invariants::State::default(), 0);
     loop {
         let rows = backend.changes(at, 1000).await.unwrap().rows;
         let Some(last) = rows.last() else { break };
         at = last.change.revision;
         for row in rows {
-            state.take(&row.change, row.who.audit_id);
+            state.take(&row.change, &row.who);
         }
     }
     state.end_of_item();
-    assert!(state.checked > usize::try_from(rounds).unwrap(), "the log was read");
-    here.store.shutdown().await;
-    there.store.shutdown().await;
+    state.checked
 }

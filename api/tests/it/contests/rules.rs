@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Ask, Round, act, cluster, create, delete, delete_at, merge};
+use super::{Ask, GRANTER, Round, act, cluster, create, delete, delete_at, merge};
 use crate::client::Reply;
 
 #[derive(Debug)]
@@ -120,6 +120,43 @@ fn room(name: &str, block: Option<String>) -> Ask {
 fn address(round: &Round) -> String {
     format!("10.9.{}.{}", round.number / 200 % 200, round.number % 200 + 1)
 }
+
+/// The path of rule objects of a kind, in the rule's namespace or outside of all.
+fn rbac(namespace: Option<&str>, plural: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("/apis/rbac.horchestra.io/v1/namespaces/{namespace}/{plural}"),
+        None => format!("/apis/rbac.horchestra.io/v1/{plural}"),
+    }
+}
+
+/// A role that lets one read the Applications of this round.
+fn right(round: &Round, name: &str) -> Value {
+    let rule = json!({"apiGroups": ["horchestra.io"], "resources": ["applications"], "verbs": ["get"],
+        "resourceNames": [round.name]});
+    json!({"metadata": {"name": name}, "spec": {"rules": [rule]}})
+}
+
+fn bound(name: &str, kind: &str, role: &str, user: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "subjects": [{"kind": "User", "name": user}], "roleRef": {"kind": kind, "name": role}}})
+}
+
+/// The granter may write rule objects in this round's namespace, and holds the right of the round there.
+fn granting(round: &Round) -> Vec<Ask> {
+    let rules = json!([{"apiGroups": ["rbac.horchestra.io"], "resources": ["roles", "rolebindings"],
+        "verbs": ["get", "create", "update"]}]);
+    let office = json!({"metadata": {"name": "office"}, "spec": {"rules": rules}});
+    let inside = |plural| rbac(Some(&round.name), plural);
+    vec![
+        room(&round.name, None),
+        create(inside("roles"), office),
+        create(inside("rolebindings"), bound("office", "Role", "office", GRANTER)),
+        create(inside("roles"), right(round, "right")),
+        create(inside("rolebindings"), bound("right", "Role", "right", GRANTER)),
+    ]
+}
+
+const NOT_HIS: &str = "cannot hand out what is not their own";
 
 fn nothing(_: &Round) -> Vec<Ask> {
     Vec::new()
@@ -353,5 +390,85 @@ pub const RULES: &[Rule] = &[
             [act(format!("{path}/rollback"), order), act(format!("{path}/freeze"), json!({}))]
         },
         outcomes: &[one(200, 200, "")],
+    },
+    Rule {
+        name: "last-finalizer",
+        setup: |round| {
+            let held = json!({"metadata": {"name": round.named("a"), "finalizers": ["example.org/hold"]},
+                "spec": {"image": "x"}});
+            vec![
+                create(round.path("applications"), held),
+                delete(item(round, "applications", &round.named("a"))),
+            ]
+        },
+        race: |round| {
+            let path = || item(round, "applications", &round.named("a"));
+            let let_go = || merge(path(), json!({"metadata": {"finalizers": null}}));
+            [let_go(), let_go()]
+        },
+        outcomes: &[one(200, 404, "not found"), one(404, 200, "not found")],
+    },
+    Rule {
+        name: "grant-while-binding-goes",
+        setup: granting,
+        race: |round| {
+            let role = rbac(Some(&round.name), "roles");
+            let binding = rbac(Some(&round.name), "rolebindings/right");
+            [create(role, right(round, "handed-on")).by_granter(), delete(binding)]
+        },
+        outcomes: &[one(201, 200, ""), one(403, 200, NOT_HIS)],
+    },
+    Rule {
+        name: "grant-while-role-shrinks",
+        setup: granting,
+        race: |round| {
+            let bindings = rbac(Some(&round.name), "rolebindings");
+            let role = rbac(Some(&round.name), "roles/right");
+            let other = bound("handed-on", "Role", "right", "somebody");
+            // What is bound is what the role says when the binding is stored: nothing, for anybody.
+            let shrunk = json!({"spec": {"rules": [{"apiGroups": ["horchestra.io"], "resources": ["nodes"],
+                "verbs": ["get"]}]}});
+            [create(bindings, other).by_granter(), merge(role, shrunk)]
+        },
+        outcomes: &[one(201, 200, "")],
+    },
+    Rule {
+        name: "grant-while-role-grows",
+        setup: |round| {
+            let mut asks = granting(round);
+            asks.push(create(rbac(Some(&round.name), "roles"), right(round, "growing")));
+            asks
+        },
+        race: |round| {
+            let bindings = rbac(Some(&round.name), "rolebindings");
+            let role = rbac(Some(&round.name), "roles/growing");
+            let other = bound("handed-on", "Role", "growing", "somebody");
+            let grown = json!({"spec": {"rules": [{"apiGroups": ["horchestra.io"], "resources": ["secrets"],
+                "verbs": ["get"]}]}});
+            [create(bindings, other).by_granter(), merge(role, grown)]
+        },
+        outcomes: &[one(201, 200, ""), one(403, 200, NOT_HIS)],
+    },
+    Rule {
+        name: "grant-everywhere",
+        // One who writes cluster roles, and holds the right of the round through a binding of its own.
+        setup: |round| {
+            let rules = json!([{"apiGroups": ["rbac.horchestra.io"], "resources": ["clusterroles"],
+                "verbs": ["create"]}]);
+            let office = json!({"metadata": {"name": round.named("office")}, "spec": {"rules": rules}});
+            let give = |what: &str| bound(&round.named(what), "ClusterRole", &round.named(what), GRANTER);
+            vec![
+                create(rbac(None, "clusterroles"), office),
+                create(rbac(None, "clusterrolebindings"), give("office")),
+                create(rbac(None, "clusterroles"), right(round, &round.named("right"))),
+                create(rbac(None, "clusterrolebindings"), give("right")),
+            ]
+        },
+        race: |round| {
+            let binding = rbac(None, &format!("clusterrolebindings/{}", round.named("right")));
+            let role = right(round, &round.named("handed-on"));
+            [create(rbac(None, "clusterroles"), role).by_granter(), delete(binding)]
+        },
+        outcomes: &[one(201, 200, ""), one(403, 200, NOT_HIS)],
     },
 ];
