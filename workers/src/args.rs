@@ -7,6 +7,7 @@ use horchestra_core::gates::Gates;
 use horchestra_core::ranges::Network;
 use horchestra_runtime::args::{DatabaseArgs, MetricsArgs, ShutdownArgs, TelemetryArgs, duration};
 
+use crate::certificates::args::SignerArgs;
 use crate::scheduler::plugins::Strategy;
 
 /// The loops of the control plane. Run as many as you like: each loop has one leader.
@@ -46,6 +47,9 @@ pub struct Args {
     /// How long a loop's lease lasts without being renewed
     #[arg(long, default_value = "15s", value_parser = positive, value_name = "DURATION")]
     pub lease_ttl: Duration,
+
+    #[command(flatten)]
+    pub signer: SignerArgs,
 
     #[command(flatten)]
     pub metrics: MetricsArgs<9445>,

@@ -1,6 +1,7 @@
 //! The loops that turn what was asked for into what should run where.
 
 pub mod args;
+pub mod certificates;
 pub mod compaction;
 pub mod expiry;
 pub mod gc;

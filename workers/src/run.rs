@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::args::Args;
+use crate::certificates::metrics::CertificateMetrics;
+use crate::certificates::reconcile::NodeCertificates;
 use crate::compaction::Compaction;
 use crate::expiry::EventRetention;
 use crate::gc::{GarbageCollection, Limits};
@@ -45,6 +47,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         health::serve(listener, checks.clone(), metrics.clone(), shutdown.stopping().clone()),
     );
 
+    let signer = args.signer.open(&tasks).context("certificates of nodes cannot be signed")?;
     let backend = PostgresBackend::open(
         &args.database.database_url,
         Options {
@@ -84,11 +87,13 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let recorder = record(&service, options.holder, &metrics, &tasks);
     let garbage = GarbageCollection::new(service.clone(), Limits::default(), &metrics);
     let sets = SetMetrics::new(&metrics);
+    let certificates = CertificateMetrics::new(&metrics);
     let metrics = LoopMetrics::new(&metrics);
     let start = Start { store: &store, options: &options, metrics, tasks: &tasks, shutdown: &shutdown };
     start.run(Scheduler::new(service.clone(), profile, recorder.clone()));
     start.run(Sets::new(service.clone(), recorder.clone(), sets));
-    start.run(NodeLifecycle::new(service.clone(), recorder));
+    start.run(NodeLifecycle::new(service.clone(), recorder.clone()));
+    start.run(NodeCertificates::new(service.clone(), recorder, signer, certificates));
     start.run(garbage);
     start.run(Compaction::new(service, Retention::default(), EventRetention::default()));
 

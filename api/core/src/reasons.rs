@@ -14,6 +14,8 @@ pub const SCHEDULER: &str = "horchestra-scheduler";
 pub const NODE_LIFECYCLE: &str = "horchestra-node-lifecycle";
 /// The loop that keeps ApplicationSets.
 pub const APPLICATION_SETS: &str = "horchestra-applicationset";
+/// The loop that signs the certificates of nodes.
+pub const NODE_CSR: &str = "horchestra-node-csr";
 /// The gateways that nodes are connected to.
 pub const NODEGATE: &str = "horchestra-nodegate";
 
@@ -97,6 +99,21 @@ reasons! {
         "A node says of itself that it is not ready.";
     NODE_SILENT = "NodeSilent", Warning, "Judging", Node, NODE_LIFECYCLE,
         "A node has not reported for longer than the ready timeout.";
+
+    CERTIFICATE_ISSUED = "CertificateIssued", Normal, "Signing", CertificateSigningRequest, NODE_CSR,
+        "A certificate was signed that somebody had asked for, other than a node for itself.";
+    CERTIFICATE_DENIED = "CertificateDenied", Warning, "Judging", CertificateSigningRequest, NODE_CSR,
+        "A certificate request was turned down because nobody could sign it.";
+    CERTIFICATE_HELD = "CertificateHeld", Warning, "Judging", CertificateSigningRequest, NODE_CSR,
+        "A certificate request waits for an operator who approves or denies it.";
+    SIGNING_FAILED = "SigningFailed", Warning, "Signing", CertificateSigningRequest, NODE_CSR,
+        "A certificate could not be signed; it will be tried again.";
+    RENEWAL_HELD = "RenewalHeld", Warning, "Judging", Node, NODE_CSR,
+        "A node asks for its next certificate, and an operator has to approve that.";
+    NODE_CERTIFICATE_ROTATED = "NodeCertificateRotated", Normal, "Rotating", Node, NODE_CSR,
+        "A node has connected with the new certificate that it was given.";
+    NODE_NOT_BACK = "NodeNotBack", Warning, "Rotating", Node, NODE_CSR,
+        "A node was given a new certificate and has not connected with it within a minute.";
 
     NODE_REGISTERED = "NodeRegistered", Normal, "Registering", Node, NODEGATE,
         "A node without a Node object has connected and got one. It takes no part until it is uncordoned.";

@@ -52,6 +52,10 @@ pub struct UpArgs {
     /// URL of a PostgreSQL database to use instead of a private server.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
+    /// Features that are off otherwise, as `<name>=true` separated by commas, for a new stack: it keeps the ones that it
+    /// was made with.
+    #[arg(long, env = "FEATURE_GATES", value_name = "GATES")]
+    pub feature_gates: Option<String>,
     /// Whether a process that dies is started again after a second (0 or 1).
     #[arg(long, env = "RESTART", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub restart: u8,

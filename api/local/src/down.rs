@@ -53,7 +53,15 @@ pub fn stop_leftovers(layout: &Layout) -> Result<()> {
 
 fn stop_workloads(layout: &Layout) -> Result<()> {
     let Ok(programs) = Programs::find() else { return Ok(()) };
-    let shared = Shared { layout, programs: &programs, database_url: "", authority: Path::new("") };
+    let nowhere = Path::new("");
+    let shared = Shared {
+        layout,
+        programs: &programs,
+        database_url: "",
+        authority: nowhere,
+        authority_key: nowhere,
+        feature_gates: None,
+    };
     for entry in fs::read_dir(layout.agents())? {
         let node = entry?.file_name().to_string_lossy().into_owned();
         let spec = shared.stop_workloads(&node);

@@ -217,7 +217,9 @@ fn init(folder: &Path, args: &InitArgs) -> Result<()> {
     let admin = folder.join("admin.conf");
     write_file(&admin, pki.kubeconfig(&server, "admin", &pki.admin())?.as_bytes(), 0o600)?;
     wrote(&[pki.authority(), pki.serving().certificate, admin]);
-    say("Keep ca.key where no server can read it. Give the servers their own .crt and .key, and ca.crt.");
+    say(
+        "Give the servers their own .crt and .key, and ca.crt. Keep ca.key where none can read it, unless workers are to sign with it.",
+    );
     Ok(())
 }
 

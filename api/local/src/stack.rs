@@ -58,6 +58,10 @@ pub struct Shared<'a> {
     pub database_url: &'a str,
     /// CA certificate file.
     pub authority: &'a Path,
+    /// CA key file.
+    pub authority_key: &'a Path,
+    /// Of all processes alike.
+    pub feature_gates: Option<&'a str>,
 }
 
 fn loopback(port: u16) -> String {
@@ -87,13 +91,20 @@ impl Shared<'_> {
             .args(["--peer-ca", &self.authority.display().to_string()])
             .args(["--secret-keys", &self.layout.secret_keys().display().to_string()])
             .args(["--jwt-signing-key", &self.layout.token_keys().display().to_string()])
+            .args(self.gates())
             .env("DATABASE_URL", self.database_url)
     }
 
     pub fn workers(&self, index: u16, metrics: u16) -> Spec {
         Spec::new(format!("workers-{index}"), &self.programs.workers)
             .args(["--metrics-addr", &loopback(metrics)])
+            .args(files("--cluster-ca", self.authority, "--cluster-ca-key", self.authority_key))
+            .args(self.gates())
             .env("DATABASE_URL", self.database_url)
+    }
+
+    fn gates(&self) -> Option<String> {
+        self.feature_gates.map(|gates| format!("--feature-gates={gates}"))
     }
 
     pub fn nodegate(
@@ -111,6 +122,7 @@ impl Shared<'_> {
             .args(["--tls-ca", &self.authority.display().to_string()])
             .args(["--peer-ca", &self.authority.display().to_string()])
             .args(["--secret-keys", &self.layout.secret_keys().display().to_string()])
+            .args(self.gates())
             .env("DATABASE_URL", self.database_url)
     }
 

@@ -57,6 +57,9 @@ pub fn detach(home: &Path, args: &UpArgs) -> Result<()> {
     if let Some(port) = args.nodegate_port {
         command.args(["--nodegate-port", &port.to_string()]);
     }
+    if let Some(gates) = &args.feature_gates {
+        command.args(["--feature-gates", gates]);
+    }
     if let Some(url) = &args.database_url {
         command.env("DATABASE_URL", url);
     }
@@ -211,10 +214,16 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     let pki = layout.ensure_keys()?;
     let (serving, admin) = (pki.serving(), pki.admin());
     let (api_peer, nodegate_peer) = (pki.controller(Process::Api), pki.controller(Process::Nodegate));
-    let authority = pki.authority();
+    let (authority, authority_key) = (pki.authority(), pki.authority_key());
     say(&format!("  pki        {}", layout.pki().display()));
-    let shared =
-        Shared { layout: &layout, programs: &programs, database_url: &database_url, authority: &authority };
+    let shared = Shared {
+        layout: &layout,
+        programs: &programs,
+        database_url: &database_url,
+        authority: &authority,
+        authority_key: &authority_key,
+        feature_gates: args.feature_gates.as_deref(),
+    };
     migrate(&shared).await?;
     say("  schema     up to date");
 

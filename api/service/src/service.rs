@@ -315,7 +315,16 @@ impl Service {
         context: &RequestContext,
         events: &[Arc<Entry>],
     ) -> Result<usize, DoorError> {
-        self.expire(context, events).await
+        self.expire(context, Kind::Event, events).await
+    }
+
+    /// As [`Service::expire_events`], for CertificateSigningRequests.
+    pub async fn expire_certificate_requests(
+        &self,
+        context: &RequestContext,
+        requests: &[Arc<Entry>],
+    ) -> Result<usize, DoorError> {
+        self.expire(context, Kind::CertificateSigningRequest, requests).await
     }
 
     /// Stores the certificate (PEM, the leaf first) that a CertificateSigningRequest was looked at for in this
@@ -400,6 +409,17 @@ impl Service {
         claims: &[ClaimRow],
     ) -> Result<usize, DoorError> {
         self.release_stray(context, claims).await
+    }
+
+    /// Says that a CertificateSigningRequest could not be signed yet; the first failure stays.
+    pub async fn fail_certificate(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        revision: Revision,
+        why: &str,
+    ) -> Result<Outcome, DoorError> {
+        self.tell_failure(context, key, revision, why).await
     }
 
     /// Sets the `Ready` condition of a Node.

@@ -142,9 +142,14 @@ impl ClusterSettings {
         }
     }
 
-    /// Says that there is a worker that signs certificates. Every worker that does calls this when it starts; until
-    /// one has, nobody can approve a request.
+    /// Says that there is a worker that signs certificates.
     pub async fn announce_signer(store: &Store) -> Result<(), SettingsError> {
+        ClusterSettings::set_signer(store, true).await
+    }
+
+    /// Says whether there is a worker that signs certificates. The one that leads the loop says it when its term
+    /// begins; until then, and where none signs, nobody can approve a request.
+    pub async fn set_signer(store: &Store, signs: bool) -> Result<(), SettingsError> {
         loop {
             let row = store.settings().await.map_err(SettingsError::Read)?;
             let (mut settings, version) = match row {
@@ -153,10 +158,10 @@ impl ClusterSettings {
                 }
                 None => (ClusterSettings::of(&Wanted::default()), 0),
             };
-            if settings.certificate_signer {
+            if settings.certificate_signer == signs {
                 return Ok(());
             }
-            settings.certificate_signer = true;
+            settings.certificate_signer = signs;
             let body = Bytes::from(serde_json::to_vec(&settings).map_err(SettingsError::Unreadable)?);
             if store.write_settings(body, version).await.map_err(SettingsError::Read)? {
                 return Ok(());
@@ -307,6 +312,21 @@ mod tests {
         let old = r#"{"nodeReadyTimeoutMs":1000,"serviceCIDR":"10.243.0.0/16","routedCIDR":"10.243.7.0/24"}"#;
         assert!(store.write_settings(Bytes::from_static(old.as_bytes()), 0).await.unwrap());
         ClusterSettings::agree(&store, &Wanted::default()).await.expect("what runs goes on");
+    }
+
+    #[tokio::test]
+    async fn whoever_leads_the_signing_says_whether_it_signs() {
+        let store = Store::memory();
+        let signs =
+            async || ClusterSettings::agree(&store, &Wanted::default()).await.unwrap().certificate_signer;
+        ClusterSettings::agree(&store, &wanted(60)).await.unwrap();
+        assert!(!signs().await);
+        for said in [false, true, true, false, true] {
+            ClusterSettings::set_signer(&store, said).await.unwrap();
+            assert_eq!(signs().await, said);
+        }
+        let kept = ClusterSettings::agree(&store, &wanted(60)).await.unwrap();
+        assert_eq!(kept.node_ready_timeout(), Duration::from_secs(60), "nothing else has changed");
     }
 
     #[tokio::test]

@@ -38,6 +38,8 @@ pub struct SessionRow {
     /// `host:port` of the gateway's internal listener.
     pub internal_address: String,
     pub peer: String,
+    /// SHA-256 of the client certificate that it was opened with, lower-case hex.
+    pub certificate: String,
     /// Microseconds since the epoch, database clock.
     pub opened_at: i64,
     pub last_seen: i64,

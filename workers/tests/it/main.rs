@@ -1,5 +1,6 @@
 //! Integration tests of the loops.
 
+mod certificates;
 mod expiry;
 mod fleet;
 mod garbage;

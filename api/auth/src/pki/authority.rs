@@ -17,6 +17,7 @@ use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
+use super::files::read;
 use super::{CertificateRequest, PkiError, subject};
 use crate::identity::{CONTROLLERS, NODES};
 
@@ -37,6 +38,10 @@ impl Lifetime {
     /// Refuses zero.
     pub fn of(duration: Duration) -> Result<Lifetime, PkiError> {
         if duration.as_secs() == 0 { Err(PkiError::NoLifetime) } else { Ok(Lifetime(duration)) }
+    }
+
+    pub fn duration(self) -> Duration {
+        self.0
     }
 
     fn seconds(self) -> i64 {
@@ -152,6 +157,18 @@ impl Authority {
         Ok(Authority { issuer, certificate, pem, not_after })
     }
 
+    /// From PEM files.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Authority, PkiError> {
+        let text = |path: &Path| {
+            read(path)?.ok_or_else(|| PkiError::File {
+                doing: "read",
+                path: path.to_owned(),
+                source: std::io::ErrorKind::NotFound.into(),
+            })
+        };
+        Authority::new(text(certificate)?, text(key)?, certificate, key)
+    }
+
     /// From PEM texts.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Authority, PkiError> {
         Authority::new(
@@ -169,6 +186,11 @@ impl Authority {
 
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
+    }
+
+    /// When it ends.
+    pub fn not_after(&self) -> Timestamp {
+        Timestamp::from_second(self.not_after).unwrap_or(Timestamp::MAX)
     }
 
     /// Whether it is past its end at `now`.
@@ -338,6 +360,28 @@ fn new_key() -> Result<(KeyPair, String), PkiError> {
     Ok((key, pem.to_string()))
 }
 
+/// A request for a certificate, and the key that it is about.
+pub struct NewRequest {
+    /// PKCS #10 in PEM: a common name and nothing else.
+    pub request: String,
+    /// SEC1 PEM.
+    pub key: Zeroizing<String>,
+}
+
+impl NewRequest {
+    /// One for this name, with a new key.
+    pub fn generate(common_name: &str) -> Result<NewRequest, PkiError> {
+        let failed = |source| PkiError::Sign { name: common_name.to_owned(), source };
+        let pem = sec1_pem()?;
+        let key = KeyPair::from_pem(&pem).map_err(failed)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        let request = params.serialize_request(&key).and_then(|request| request.pem()).map_err(failed)?;
+        Ok(NewRequest { request, key: pem })
+    }
+}
+
 /// A new ECDSA key on P-256, in SEC1 PEM.
 pub(crate) fn sec1_pem() -> Result<Zeroizing<String>, PkiError> {
     let generated = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|_| PkiError::Random)?;
@@ -345,7 +389,8 @@ pub(crate) fn sec1_pem() -> Result<Zeroizing<String>, PkiError> {
     Ok(Zeroizing::new(pem_block("EC PRIVATE KEY", der.as_ref())))
 }
 
-fn pem_block(label: &str, der: &[u8]) -> String {
+/// A block of PEM, with lines of 64 characters.
+pub fn pem_block(label: &str, der: &[u8]) -> String {
     let encoded = Zeroizing::new(STANDARD.encode(der));
     // Never grown: what a growing text leaves behind would not be wiped.
     let mut pem = String::with_capacity(encoded.len() + encoded.len() / 64 + 2 * label.len() + 40);

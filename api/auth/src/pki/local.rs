@@ -95,6 +95,11 @@ impl LocalPki {
         self.folder.join("ca.crt")
     }
 
+    /// The authority's key.
+    pub fn authority_key(&self) -> PathBuf {
+        self.folder.join("ca.key")
+    }
+
     /// Signs whatever else is wanted.
     pub fn signer(&self) -> &Authority {
         &self.authority

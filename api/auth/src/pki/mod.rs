@@ -26,7 +26,7 @@ mod subject;
 use std::path::PathBuf;
 
 pub(crate) use authority::sec1_pem;
-pub use authority::{Authority, HostName, Issued, Lifetime, is_node_name};
+pub use authority::{Authority, HostName, Issued, Lifetime, NewRequest, is_node_name, pem_block};
 pub use files::{private_folder, write_file};
 pub use kubeconfig::Kubeconfig;
 pub use local::{LocalPki, PairFiles, Process};
@@ -58,6 +58,8 @@ pub enum PkiError {
     HalfAnAuthority { found: PathBuf },
     #[error("the authority in {} expired: remove the folder to make a new one", path.display())]
     ExpiredAuthority { path: PathBuf },
+    #[error("the authority in {} has expired: its certificates are worth nothing", path.display())]
+    EndedAuthority { path: PathBuf },
     #[error("there is no authority in {}: make one with `horchestra-local pki init`", folder.display())]
     NoAuthority { folder: PathBuf },
     #[error("a certificate must be valid for some time")]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use horchestra_auth::Identity;
 use horchestra_auth::identity::{CONTROLLERS, MASTERS, NODES};
 use horchestra_auth::pki::{
-    Authority, CertificateRequest, HostName, Issued, Lifetime, LocalPki, PairFiles, PkiError, Process,
-    private_folder, write_file,
+    Authority, CertificateRequest, HostName, Issued, Lifetime, LocalPki, NewRequest, PairFiles, PkiError,
+    Process, private_folder, write_file,
 };
 use horchestra_testkit::TempDir;
 use jiff::{SignedDuration, Timestamp};
@@ -405,4 +405,39 @@ fn of_a_request_only_name_and_key_are_signed() {
         let request = CertificateRequest::from_pem(pem.as_bytes()).unwrap();
         assert!(matches!(authority.sign(&request, Lifetime::CLIENT), Err(PkiError::Name { .. })), "{odd}");
     }
+}
+
+#[test]
+fn a_request_of_our_own_is_for_a_name_and_a_new_key() {
+    let (one, two) = (NewRequest::generate("node-1").unwrap(), NewRequest::generate("node-1").unwrap());
+    let read = |new: &NewRequest| CertificateRequest::from_pem(new.request.as_bytes()).unwrap();
+    assert_eq!(read(&one).common_name, "node-1");
+    assert_ne!(read(&one).public_key, read(&two).public_key);
+    assert!(one.key.starts_with("-----BEGIN EC PRIVATE KEY-----\n"));
+    let authority = Authority::generate().unwrap();
+    let certificate = authority.sign(&read(&one), Lifetime::CLIENT).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(one.key.as_bytes()).unwrap();
+    rustls::sign::CertifiedKey::from_der(vec![der(&certificate)], key, &aws_lc_rs::default_provider())
+        .unwrap();
+}
+
+#[test]
+fn an_authority_is_loaded_from_files_that_belong_together() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (authority, other) = (Authority::generate().unwrap(), Authority::generate().unwrap());
+    let missing = Authority::load(&at("ca.crt"), &at("ca.key")).unwrap_err();
+    assert!(matches!(&missing, PkiError::File { path, .. } if *path == at("ca.crt")), "{missing}");
+    for (name, text) in [
+        ("ca.crt", &authority.pem().certificate),
+        ("ca.key", &authority.pem().key),
+        ("other.key", &other.pem().key),
+    ] {
+        fs::write(at(name), text).unwrap();
+    }
+    let loaded = Authority::load(&at("ca.crt"), &at("ca.key")).unwrap();
+    assert_eq!(loaded.certificate(), authority.certificate());
+    assert!(loaded.not_after() > Timestamp::now());
+    let wrong = Authority::load(&at("ca.crt"), &at("other.key")).unwrap_err();
+    assert!(matches!(wrong, PkiError::WrongKey { .. }), "{wrong}");
 }

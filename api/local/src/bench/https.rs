@@ -58,10 +58,16 @@ impl Replica {
         let home = TempDir::new()?;
         let layout = Layout::create(home.path())?;
         let pki = layout.ensure_keys()?;
-        let authority = pki.authority();
+        let (authority, authority_key) = (pki.authority(), pki.authority_key());
         let programs = Programs::find()?;
-        let shared =
-            Shared { layout: &layout, programs: &programs, database_url: url, authority: &authority };
+        let shared = Shared {
+            layout: &layout,
+            programs: &programs,
+            database_url: url,
+            authority: &authority,
+            authority_key: &authority_key,
+            feature_gates: None,
+        };
         let (port, metrics) = (free_port()?, free_port()?);
         let peer = pki.controller(Process::Api);
         let mut process = shared.api(0, port, metrics, &pki.serving(), &peer).spawn(&layout)?;

@@ -76,6 +76,7 @@ impl Stack {
             nodegate_replicas: 2,
             api_port: Some(free_port()?),
             nodegate_port: Some(free_port()?),
+            feature_gates: None,
             database_url: None,
             restart: 0,
             detach: true,

@@ -1,6 +1,7 @@
 //! End-to-end tests: a whole stack of real processes on this machine.
 
 mod cascade;
+mod certificates;
 mod client;
 mod faults;
 mod freshness;

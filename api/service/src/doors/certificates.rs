@@ -16,6 +16,7 @@
 //!
 //! Where nobody signs, an approval is refused: it would look like a decision and be none.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use horchestra_auth::identity::NODES;
@@ -31,6 +32,7 @@ use horchestra_core::status::Status;
 use horchestra_core::values::encode_base64;
 use horchestra_store::{Class, Entry, Op, Revision};
 use jiff::Timestamp;
+use serde::Deserialize;
 
 use super::Edit;
 use crate::admission::Verdict;
@@ -62,6 +64,32 @@ fn common_name(request: &CertificateSigningRequest) -> String {
         .unwrap_or_default()
 }
 
+/// Who made a stored request.
+#[derive(Deserialize)]
+struct Made<'a> {
+    #[serde(borrow)]
+    metadata: MadeBy<'a>,
+}
+
+#[derive(Deserialize)]
+struct MadeBy<'a> {
+    #[serde(borrow)]
+    annotations: Requester<'a>,
+}
+
+#[derive(Deserialize)]
+struct Requester<'a> {
+    #[serde(borrow, rename = "certificates.horchestra.io/requester")]
+    name: Cow<'a, str>,
+}
+
+/// Whether this stored request is known to be of somebody else: there may be many of others, and reading all of each
+/// would take its time.
+fn is_of_another(entry: &Entry, requester: &str) -> bool {
+    serde_json::from_slice::<Made<'_>>(&entry.body)
+        .is_ok_and(|made| made.metadata.annotations.name != requester)
+}
+
 /// Settles what a new request has to do with those that its maker made before. `object` is the new one, its maker
 /// stamped on it.
 pub(crate) fn settle_new(
@@ -80,6 +108,9 @@ pub(crate) fn settle_new(
     let mut standing = renews(&new, &name);
     let mut superseded = 0;
     for entry in attempt.view.list(Kind::CertificateSigningRequest, None) {
+        if is_of_another(entry, new.requester()) {
+            continue;
+        }
         // One that cannot be read is in nobody's way.
         let Ok(stored) = stored_object(entry) else { continue };
         let Ok(old) = stored.read::<CertificateSigningRequest>() else { continue };
@@ -316,6 +347,24 @@ impl Service {
         self.judge(context, "hold", key, revision, |object| {
             if object.str_at(&["status", "reason"]).is_empty() {
                 set_reason(object, why);
+            }
+        })
+        .await
+    }
+
+    /// Says that a request could not be signed, which will be tried again. In place of why it was held before, if it
+    /// was; a failure that is told already stays as it is told.
+    pub(crate) async fn tell_failure(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        revision: Revision,
+        why: &str,
+    ) -> Result<Outcome, DoorError> {
+        self.judge(context, "fail", key, revision, |object| {
+            if conditions::find(object, CONDITION_ISSUED).is_none() {
+                set_reason(object, why);
+                set(object, CONDITION_ISSUED, "False", "SigningFailed", why);
             }
         })
         .await

@@ -1,4 +1,5 @@
-//! The door of recorders: one Event for all observations of one thing; and the one by which Events go.
+//! The door of recorders: one Event for all observations of one thing; and the one by which Events, and other objects
+//! with a time of their own, go.
 //!
 //! A record is either the first of its thing, then the Event is created, or it is counted in the Event that is
 //! there. Whoever loses a race (two processes that see the same, a client that deletes the Event) looks again.
@@ -53,7 +54,7 @@ impl Service {
         Err(DoorError::Changed)
     }
 
-    /// Deletes these Events, each unless it has changed since. Answers how many are gone by it.
+    /// Deletes these objects, each unless it has changed since. Answers how many are gone by it.
     pub(crate) async fn drop_events(
         &self,
         context: &RequestContext,
@@ -85,13 +86,13 @@ impl Service {
     pub(crate) async fn expire(
         &self,
         context: &RequestContext,
+        kind: Kind,
         events: &[Arc<Entry>],
     ) -> Result<usize, DoorError> {
         let Some(first) = events.first() else { return Ok(0) };
         let key = &first.key;
-        if !matches!(context.caller, Caller::Loop { .. }) || events.iter().any(|e| e.key.kind != Kind::Event)
-        {
-            let why = "only loops let Events expire, and nothing else";
+        if !matches!(context.caller, Caller::Loop { .. }) || events.iter().any(|e| e.key.kind != kind) {
+            let why = "only loops let objects expire, and of one kind at a time";
             return Err(DoorError::Refused(Status::forbidden(key.kind, &key.name, why)));
         }
         self.drop_events(context, "expire", events, &[]).await.map_err(|error| door_error(key, &error))

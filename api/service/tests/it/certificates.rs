@@ -11,8 +11,8 @@ use horchestra_core::status::Status;
 use horchestra_core::values::{decode_base64, encode_base64};
 use horchestra_service::settings::ClusterSettings;
 use horchestra_service::{
-    Caller, DoorError, Order, RequestContext, Service, ServiceConfig, WatchEvent, WatchRequest, WriteOptions,
-    Written,
+    At, Caller, DoorError, Order, RequestContext, Service, ServiceConfig, WatchEvent, WatchRequest,
+    WriteOptions, Written,
 };
 use serde_json::{Value, json};
 
@@ -362,7 +362,43 @@ async fn the_loop_judges_what_it_looked_at_and_nothing_that_is_decided() {
     let revision = issued["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     let late = world.service.deny_certificate(&loop_, &key("r"), revision, "no").await;
     assert!(matches!(late, Err(DoorError::Changed)), "{late:?}");
+    let failing = world.create(request("f", "node-3")).await.unwrap().entry;
+    let held = world.service.hold_certificate(&loop_, &key("f"), failing.revision, "why").await.unwrap();
+    let failed =
+        world.service.fail_certificate(&loop_, &key("f"), held.entry.revision, "broken").await.unwrap();
+    let told = status(&world, "f").await;
+    assert_eq!((&told["phase"], &told["reason"]), (&json!("Pending"), &json!("broken")), "what counts now");
+    assert!(is(&told, "Issued", "False", "SigningFailed"), "{told}");
+    let again = world.service.fail_certificate(&loop_, &key("f"), failed.entry.revision, "worse").await;
+    assert!(!again.unwrap().changed, "the first failure stays");
+    issue(&world.service, &loop_, &key("f"), failed.entry.revision, "PEM").await.unwrap();
+    let issued = status(&world, "f").await;
+    assert!(is(&issued, "Issued", "True", "Signed") && issued.get("reason").is_none(), "{issued}");
+
     let other = world.create(request("s", "node-2")).await.unwrap().entry;
     world.service.deny_certificate(&loop_, &key("s"), other.revision, "unreadable").await.unwrap();
     assert_eq!(status(&world, "s").await["phase"], "Denied");
+}
+
+#[tokio::test]
+async fn loops_let_requests_expire_as_they_saw_them_and_nothing_else() {
+    let world = World::new().await;
+    let loop_ = world.lease("node-csr").await;
+    let mut requests = Vec::new();
+    for number in 0..70 {
+        requests.push(
+            world.create(request(&format!("r{number}"), &format!("node-{number}"))).await.unwrap().entry,
+        );
+    }
+    through(&world, Door::Deny, "r7", "").await.unwrap();
+    let space = world.service.get(&Key::cluster(Kind::Namespace, "default"), At::Fresh).await.unwrap();
+    for (who, requests) in [(&admin(), &requests[..1]), (&loop_, &[space][..])] {
+        let refused = world.service.expire_certificate_requests(who, requests).await;
+        assert!(matches!(refused, Err(DoorError::Refused(_))), "{refused:?}");
+    }
+    let refused = world.service.expire_events(&loop_, &requests[..1]).await;
+    assert!(matches!(refused, Err(DoorError::Refused(_))), "each of a kind: {refused:?}");
+    assert_eq!(world.service.expire_certificate_requests(&loop_, &requests).await.unwrap(), 69);
+    assert_eq!(status(&world, "r7").await["phase"], "Denied", "it is another one by now");
+    assert_eq!(world.service.expire_certificate_requests(&loop_, &requests).await.unwrap(), 0);
 }

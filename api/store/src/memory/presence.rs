@@ -134,6 +134,7 @@ impl Presence {
             gateway: session.claim.gateway,
             internal_address: gateway.map(|held| held.internal_address.clone()).unwrap_or_default(),
             peer: session.claim.peer.clone(),
+            certificate: session.claim.certificate.clone(),
             opened_at: session.opened_at,
             last_seen: session.last_seen,
         }

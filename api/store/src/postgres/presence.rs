@@ -150,6 +150,7 @@ fn session(row: &PgRow) -> Result<SessionRow, sqlx::Error> {
         gateway: row.try_get("gateway")?,
         internal_address: row.try_get("internal_address")?,
         peer: row.try_get("peer")?,
+        certificate: row.try_get("certificate")?,
         opened_at: row.try_get("opened_at")?,
         last_seen: row.try_get("last_seen")?,
     })

@@ -86,6 +86,7 @@ macro_rules! anchor_columns {
 macro_rules! session_query {
     () => {
         "select s.node, s.epoch, s.session, s.gateway, coalesce(g.internal_address, '') as internal_address, s.peer, \
+         s.certificate, \
          (extract(epoch from s.opened_at) * 1000000)::bigint as opened_at, \
          (extract(epoch from greatest(s.opened_at, p.last_seen)) * 1000000)::bigint as last_seen \
          from horchestra.node_sessions s \

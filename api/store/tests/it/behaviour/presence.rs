@@ -73,7 +73,7 @@ pub async fn a_node_has_one_live_session(world: &World) {
     let row = within(store.session_of("n")).await.expect("answered").expect("live");
     assert_eq!((row.gateway, &row.grant, row.node.as_str()), (gateway, grant, "n"));
     assert_eq!(row.internal_address, ["127.0.0.1:1", "127.0.0.1:2"][*by]);
-    assert_eq!(row.peer, "10.0.0.9:4711");
+    assert_eq!((row.peer.as_str(), row.certificate.as_str()), ("10.0.0.9:4711", "ab"));
     assert_eq!(within(store.sessions()).await.expect("answered"), [row]);
 
     // Stale sessions can be taken over; the old holder learns of it.

@@ -1,0 +1,12 @@
+//! Certificates for nodes: the rules, the loop, and the signers.
+
+mod ages;
+mod fake;
+mod flags;
+mod holding;
+mod issuing;
+mod policy;
+mod rotation;
+mod signers;
+mod support;
+mod vault;
