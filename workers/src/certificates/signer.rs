@@ -93,7 +93,7 @@ impl FileSigner {
 
     /// Looks at the files at every `interval` until `stopping`: to be run as a task.
     pub async fn follow(self: Arc<Self>, interval: Duration, stopping: CancellationToken) {
-        follow(interval, stopping, "the authority that signs for nodes", || self.reload()).await;
+        follow(interval, stopping, "the authority that signs for nodes", async || self.reload()).await;
     }
 }
 

@@ -309,7 +309,7 @@ fn is_id(text: &str) -> bool {
 fn new_id() -> Result<String, RingError> {
     let mut chance = [0; 4];
     aws_lc_rs::rand::fill(&mut chance).map_err(|_| RingError::Random)?;
-    let day = jiff::Timestamp::now().strftime("%Y-%m-%d");
+    let day = Timestamp::now().strftime("%Y-%m-%d");
     Ok(format!("{day}-{:08x}", u32::from_be_bytes(chance)))
 }
 

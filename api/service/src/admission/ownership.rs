@@ -109,7 +109,7 @@ pub(super) fn restore(object: &mut Object, map: &str, key: &str, stored: Option<
 
 /// Takes off the marks by which a set knows its children.
 pub(crate) fn release_child(object: &mut Object) {
-    for (map, keys) in [("labels", &LABELS[..]), ("annotations", &[HASH][..])] {
+    for (map, keys) in [("labels", &LABELS[..]), ("annotations", &[HASH_ANNOTATION][..])] {
         for key in keys {
             restore(object, map, key, None);
         }

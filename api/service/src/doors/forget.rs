@@ -27,7 +27,7 @@ use horchestra_store::{Class, CommitError, Entry, Guard, Op, Refusal, SessionCla
 use uuid::Uuid;
 
 use super::ATTEMPTS;
-use super::people::{check_uid, named};
+use super::people::{meant, named};
 use crate::caller::RequestContext;
 use crate::errors::{commit_status, modified, read_status};
 use crate::request::{Order, WriteOptions, Written};
@@ -142,8 +142,7 @@ impl Service {
         order: &Order,
         options: &WriteOptions,
     ) -> Result<Arc<Entry>, Status> {
-        let entry = view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
-        check_uid(&entry, order)?;
+        let entry = meant(view, key, order)?;
         check_revision(&entry, named(order)?, options.exact_resource_version)?;
         Ok(entry)
     }

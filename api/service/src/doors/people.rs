@@ -26,7 +26,7 @@ use horchestra_core::doors::Door;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::Object;
 use horchestra_core::status::Status;
-use horchestra_store::{Class, Entry};
+use horchestra_store::{Class, Entry, Snapshot};
 use serde_json::{Map, Value};
 
 use super::Edit;
@@ -103,7 +103,7 @@ impl Service {
         let spec = spec_of(key.kind)?;
         let revision = named(order)?;
         self.run(context, door.name(), key, options.dry_run, |attempt: Attempt<'_>| {
-            let old = meant(&attempt, key, order)?;
+            let old = meant(attempt.view, key, order)?;
             check_revision(&old, revision, options.exact_resource_version)?;
             let stored = clear_object(&old)?;
             let mut object = stored.clone();
@@ -137,7 +137,7 @@ impl Service {
     ) -> Result<Written, Status> {
         let revision = named(order)?;
         self.run(context, door.name(), key, options.dry_run, |attempt: Attempt<'_>| {
-            let old = meant(&attempt, key, order)?;
+            let old = meant(attempt.view, key, order)?;
             let mut object = stored_object(&old)?;
             set_flag(&mut object, "unschedulable", door == Door::Cordon);
             let document = Document { object, ..Document::default() };
@@ -187,8 +187,8 @@ pub(crate) fn named(order: &Order) -> Result<i64, Status> {
 }
 
 /// The object of this key, if it is the one that the caller means.
-pub(crate) fn meant(attempt: &Attempt<'_>, key: &Key, order: &Order) -> Result<Arc<Entry>, Status> {
-    let entry = attempt.view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
+pub(crate) fn meant(view: &Snapshot, key: &Key, order: &Order) -> Result<Arc<Entry>, Status> {
+    let entry = view.get(key).ok_or_else(|| Status::not_found(key.kind, &key.name))?;
     match &order.uid {
         Some(uid) if *uid != entry.uid.to_string() => {
             let why = format!("its uid is {}, not {uid} as in the body", entry.uid);

@@ -100,7 +100,7 @@ impl Service {
         })?;
         let placed = placement_path(key.kind).is_some_and(|path| by_author(&history.rows[at..], path));
         self.run(context, "rollback", key, options.dry_run, |attempt: Attempt<'_>| {
-            let old = meant(&attempt, key, order)?;
+            let old = meant(attempt.view, key, order)?;
             if old.uid != history.head.uid {
                 return Err(no_revision(key, wanted));
             }

@@ -106,7 +106,7 @@ impl World {
     pub async fn on(backend: Arc<dyn Backend>, keep: impl Any + Send + Sync) -> World {
         let store = Store::open(backend, StoreOptions::default());
         store.ready().await;
-        let keys = Some(Arc::new(KeyRing::ephemeral().unwrap()));
+        let keys = Some(Arc::new(Arc::new(KeyRing::ephemeral().unwrap()).into()));
         let service = Service::new(store, ServiceConfig { secret_keys: keys, ..ServiceConfig::default() });
         let metrics = Metrics::new("test", "0", None);
         let term = term(service.store(), "garbage-collection").await;
