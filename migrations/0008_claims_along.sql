@@ -1,9 +1,9 @@
 -- Commits one item of one operation and of the claims and releases that go along with it: the lone writer's way for
 -- an object that has an id or an address of its own. Neither columns to unpack nor a subtransaction: an operation
 -- after the first is hardly ever refused, since whoever claims has looked before. If it is, HZ004 undoes
--- everything, and the caller sends the item as a batch, which says why. Replicas of the version before
--- go on calling the function of this name with fewer arguments.
-create function horchestra.commit_one(
+-- everything, and the caller sends the item as a batch, which says why. Replicas of the version before go on
+-- calling commit_one.
+create function horchestra.commit_object(
     nonce_ uuid, who_ text, verb_ text, audit_ uuid, trace_ uuid,
     op_ smallint, kind_ smallint, ns_ text, name_ text, uid_ uuid, expect bigint,
     generation_ bigint, flag boolean, node_ text, phase_ text, cpu_ bigint, memory_ bigint,

@@ -326,7 +326,8 @@ async fn nobody_waits_for_events() {
     for policy in [Propagation::Foreground, Propagation::Orphan] {
         let world = World::new().await;
         let uid = world.create(application("web")).await.unwrap().entry.uid.to_string();
-        let owner = json!({"apiVersion": "horchestra.io/v1", "kind": "Application", "name": "web", "uid": uid});
+        let owner =
+            json!({"apiVersion": "horchestra.io/v1", "kind": "Application", "name": "web", "uid": uid});
         let event = json!({
             "kind": "Event", "metadata": {"name": "e", "ownerReferences": [owner]},
             "involvedObject": {"kind": "Application", "name": "web", "namespace": "default"},

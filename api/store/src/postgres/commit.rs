@@ -304,7 +304,7 @@ impl PostgresBackend {
 
     async fn send_one(&self, item: &Item, nonce: Uuid) -> Result<PgRow, sqlx::Error> {
         let c = Columns::of(std::slice::from_ref(item));
-        let query = sqlx::query(statements::COMMIT_ONE.sql)
+        let query = sqlx::query(statements::COMMIT_OBJECT.sql)
             .bind(nonce)
             .bind(&item.who.user)
             .bind(&item.who.verb)
@@ -343,7 +343,7 @@ impl PostgresBackend {
             .bind(&c.op_uid[1..])
             .bind(&c.op_flag[1..]);
         let mut lane = self.writer.lane().await.map_err(|_| sqlx::Error::PoolTimedOut)?;
-        let call = self.observed(statements::COMMIT_ONE, query.fetch_one(&mut *lane));
+        let call = self.observed(statements::COMMIT_OBJECT, query.fetch_one(&mut *lane));
         let outcome = timeout(CALL_LIMIT, call).await;
         lane.end(outcome)
     }
@@ -499,7 +499,7 @@ fn anchor(row: &PgRow, newest: Revision) -> Result<Option<Fingerprint>, sqlx::Er
     Ok(Some(Fingerprint::of(row.try_get("anchor_rv")?, &key, uid, audit)))
 }
 
-/// Whether `commit_one` can take it: one operation and what it claims or gives back, and no guard that is judged
+/// Whether `commit_object` can take it: one operation and what it claims or gives back, and no guard that is judged
 /// after it.
 fn is_plain(item: &Item) -> bool {
     let along = |op: &Op| matches!(op, Op::Claim { .. } | Op::Release { .. });

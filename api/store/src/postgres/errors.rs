@@ -22,10 +22,10 @@ pub enum MigrateError {
 /// Raised by `commit_batch` for a nonce that was settled.
 const GIVEN_UP: &str = "HZ002";
 
-/// Raised by `commit_one` when an operation after the first is refused; nothing is stored.
+/// Raised by `commit_object` when an operation after the first is refused; nothing is stored.
 const REFUSED_LATER: &str = "HZ004";
 
-/// `commit_one` cannot say why the item is refused.
+/// `commit_object` cannot say why the item is refused.
 pub fn is_refused_later(error: &Error) -> bool {
     matches!(error, Error::Database(database) if database.code().as_deref() == Some(REFUSED_LATER))
 }

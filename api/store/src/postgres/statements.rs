@@ -105,9 +105,9 @@ macro_rules! history_columns {
 pub const COMMIT: Statement =
     keyed("commit", concat!("select * from horchestra.commit_batch(", commit_arguments!(), ")"));
 /// A batch of one item of one operation, and claims and releases after it.
-pub const COMMIT_ONE: Statement = keyed(
-    "commit_one",
-    "select * from horchestra.commit_one($1::uuid, $2::text, $3::text, $4::uuid, $5::uuid, $6::smallint, \
+pub const COMMIT_OBJECT: Statement = keyed(
+    "commit_object",
+    "select * from horchestra.commit_object($1::uuid, $2::text, $3::text, $4::uuid, $5::uuid, $6::smallint, \
      $7::smallint, $8::text, $9::text, $10::uuid, $11::bigint, $12::bigint, $13::boolean, $14::text, \
      $15::text, $16::bigint, $17::bigint, $18::bytea, $19::bytea, $20::bytea, $21::bigint, \
      $22::smallint[], $23::smallint[], $24::text[], $25::text[], $26::smallint[], $27::bigint[], \
@@ -403,7 +403,7 @@ pub const TRIM_NONCES: Statement = whole(
 pub const ALL: &[Statement] = &[
     ALIVE,
     COMMIT,
-    COMMIT_ONE,
+    COMMIT_OBJECT,
     SETTLE,
     ENSURE_PARTITIONS,
     HEAD,
