@@ -59,6 +59,12 @@ pub fn scenarios() -> Vec<Scenario> {
         huge["spec"]["resources"]["requests"]["cpu"] = json!("9");
         huge
     };
+    let with_volume = |volume: usize| {
+        let mut app = plain();
+        let volume = json!({"type": "pv", "name": format!("volume-{volume}")});
+        app["spec"]["volumes"] = json!([{"mountPath": "/data", "volume": volume}]);
+        app
+    };
     let scenario = |name, nodes, apps, before, template: Value, floor| Scenario {
         name,
         nodes,
@@ -90,6 +96,10 @@ pub fn scenarios() -> Vec<Scenario> {
         },
         scenario("preferred affinity, by host", 5_000, 5_000, 5_000, fond, 90),
         scenario("preferred anti-affinity, by host", 5_000, 5_000, 5_000, averse, 90),
+        Scenario {
+            templates: (0..10_000).map(with_volume).collect(),
+            ..scenario("a volume each (floor of basic)", 5_000, 10_000, 1_000, plain(), 680)
+        },
         Scenario { templates: all, ..scenario("mixed", 5_000, 5_000, 5_000, plain(), 140) },
         Scenario { placed: 0, ..scenario("nothing fits", 5_000, 10_000, 1_000, huge(), 590) },
     ]

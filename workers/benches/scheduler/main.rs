@@ -3,10 +3,12 @@
 //!
 //! The numbers to compare with are the floors below which Kubernetes lets its own continuous integration fail (Pods
 //! scheduled a second, with its API server and etcd); they are no records. `make bench-scheduler` runs it; its
-//! parts are `decisions` and `binds`.
+//! parts are `decisions`, `binds` and `steady`.
 
 mod binds;
 mod fleet;
+mod steady;
+mod world;
 
 use std::time::Instant;
 
@@ -30,7 +32,15 @@ fn main() -> anyhow::Result<()> {
         );
         fleet::scenarios().iter().for_each(decisions);
     }
-    if wanted("binds") { binds::measure() } else { Ok(()) }
+    if wanted("binds") {
+        println!("\nbindings that are committed to PostgreSQL");
+        binds::measure()?;
+    }
+    if wanted("steady") {
+        println!("\na fleet in which nothing happens");
+        steady::measure()?;
+    }
+    Ok(())
 }
 
 const ROUNDS: usize = 3;
