@@ -109,10 +109,6 @@ impl Graph {
         self.linked.push(linked);
     }
 
-    pub fn knows(&self, uid: &Uuid) -> bool {
-        self.known.contains_key(uid)
-    }
-
     pub fn get(&self, uid: &Uuid) -> Option<&Arc<Linked>> {
         self.known.get(uid)?.linked.as_ref()
     }

@@ -23,15 +23,15 @@
 //! Applications that are deleted while they wait for a node that was forgotten are let go. Claims (ids, addresses)
 //! of owners that were deleted are given back: an object gives its claims back in the very change that deletes
 //! it, so this finds something only after a defect or a restored table. Sessions that no gateway serves, terms of
-//! gateways that have ended and heartbeats of nodes that are no more are removed. Events, tombstones and the log are the business of
-//! [`crate::compaction`].
+//! gateways that have ended and heartbeats of nodes that are no more are removed. Events, tombstones and the log
+//! are the business of [`crate::compaction`].
 //!
 //! # How
 //!
-//! A pass takes a view, makes [`plan`] of it, which is a pure function, and writes at most [`Limits::writes`]
-//! changes. Each says what it rests on and is refused where that is no longer so; then a later pass looks again. What is
-//! refused for reasons of its own (somebody still uses it) is tried again after a growing wait and keeps nobody
-//! else waiting. What the loop remembers from pass to pass it could find out anew.
+//! A pass takes a view, makes a plan of it, which is a pure function, and writes at most [`Limits::writes`]
+//! changes. Each says what it rests on and is refused where that is no longer so; then a later pass looks again.
+//! What is refused for reasons of its own (somebody still uses it) is tried again after a growing wait and keeps
+//! nobody else waiting. What the loop remembers from pass to pass it could find out anew.
 
 mod absent;
 mod graph;
@@ -166,7 +166,8 @@ impl GarbageCollection {
     async fn carry_out(&mut self, context: &RequestContext, wanted: Plan) -> Result<PassReport, PassError> {
         let mut report = PassReport::default();
         let now = Instant::now();
-        self.retries.forget_all_but(|uid| self.graph.knows(uid));
+        let garbage: HashSet<Uuid> = wanted.steps.iter().map(|step| step.of().uid).collect();
+        self.retries.forget_all_but(|uid| garbage.contains(uid));
         let (steps, resting): (Vec<Step>, Vec<Step>) =
             wanted.steps.into_iter().partition(|step| self.retries.is_due(&step.of().uid, now));
         let all = steps.len();
@@ -212,8 +213,11 @@ impl GarbageCollection {
             }
         }
         // What was written may make more possible.
-        report.again_in = if all > writes || report.writes > 0 {
+        let progress = report.writes + report.refused > 0;
+        report.again_in = if report.writes > 0 || all > writes && progress {
             Some(Duration::ZERO)
+        } else if all > writes {
+            Some(SOON)
         } else {
             self.retries.next_due(now).map(|wait| wait.max(SOON))
         };
