@@ -85,10 +85,9 @@ fn a_set_becomes_running_children_rolls_and_goes_with_them() {
     }
     kubectl.ok("wait --for=condition=Available appset/shop --timeout=60s");
     eventually_blocking(SOON, || {
-        let told = kubectl.ok("describe appset shop");
-        ["ChildUpdated", "RolloutComplete", "horchestra-applicationset"]
-            .iter()
-            .all(|part| told.contains(part))
+        let told = format!("{}{}", kubectl.ok("describe appset shop"), kubectl.ok("get events"));
+        let parts = ["RolloutStarted", "RolloutComplete", "horchestra-applicationset", "ChildUpdated"];
+        if parts.iter().all(|part| told.contains(part)) { Ok(()) } else { Err(told) }
     });
 
     kubectl.ok("delete appset shop --timeout=60s");

@@ -112,6 +112,22 @@ async fn a_plan_for_a_set_that_is_another_one_by_now_comes_to_nothing() {
 }
 
 #[tokio::test]
+async fn nothing_is_made_for_a_set_that_has_a_successor_of_its_name() {
+    let mut world = World::new(&["n1"]).await;
+    let spec = json!({"applications": [component("a", "x")]});
+    world.put_set("web", spec.clone()).await;
+    let mut deaf = Deaf::beside(&world).await;
+    world.delete(&set("web"), None).await;
+    world.settle().await;
+    world.put_set("web", spec).await;
+    assert!(deaf.pass(&world).await > 0);
+    assert_eq!(world.apps().await, Vec::<String>::new());
+    world.settle().await;
+    let uid = world.entry(&set("web")).await.unwrap().uid.to_string();
+    assert_eq!(world.tree(&app("web-a")).await["metadata"]["ownerReferences"][0]["uid"], uid);
+}
+
+#[tokio::test]
 async fn a_deposed_leader_stops() {
     let mut world = World::new(&["n1"]).await;
     world.put_set("web", json!({"applications": [component("a", "x")]})).await;
