@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use horchestra_core::kind::Kind;
+use horchestra_core::kind::{Key, Kind};
 use horchestra_testkit::eventually;
+use horchestra_workers::substrate::Reconciler as _;
 use serde_json::json;
 
 use super::world::*;
@@ -225,4 +226,47 @@ async fn told_of(world: &World, name: &str) -> Vec<String> {
         .collect();
     told.sort();
     told
+}
+
+#[tokio::test]
+async fn what_makes_no_difference_wakes_nobody() {
+    let mut world = World::new(&["n1"]).await;
+    world.put_set("web", json!({"applications": [component("a", "x")]})).await;
+    world.converge().await;
+    world.create(json!({"metadata": {"name": "stranger"}, "spec": {"image": "x"}})).await.unwrap();
+    let n1 = Key::cluster(Kind::Node, "n1");
+
+    let (mut woken, mut reported) = (Vec::new(), 0);
+    for what in ["set", "stranger", "label", "relabel", "cordon", "verdict", "child", "service", "gone"] {
+        let since = world.head().await;
+        match what {
+            "set" => world.merge(&set("web"), json!({"spec": {"rollout": {"maxUnavailable": 3}}})).await,
+            "stranger" => world.merge(&app("stranger"), json!({"spec": {"image": "y"}})).await,
+            "label" => world.merge(&n1, json!({"metadata": {"labels": {"rack": "7"}}})).await,
+            // By now that is known.
+            "relabel" => world.merge(&n1, json!({"metadata": {"annotations": {"rack": "7"}}})).await,
+            "cordon" => drop(world.service.cordon(&operator(), "n1", true).await.unwrap()),
+            "verdict" => world.judge("n1", false).await,
+            "child" => world.report("web-a", "Failed", None).await,
+            "service" => {
+                let lone =
+                    json!({"kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 1}]}});
+                drop(world.create(lone).await.unwrap());
+            }
+            _ => world.delete(&app("stranger"), None).await,
+        }
+        let rows = world.log(since).await;
+        assert!(!rows.is_empty(), "{what} changes something");
+        if rows.iter().any(|row| world.sets.wakes(&row.change)) {
+            woken.push(what);
+        }
+        let since = world.head().await;
+        world.pass().await;
+        let own = world.log(since).await;
+        let reports = own.iter().filter(|row| row.change.object_kind() == Kind::ApplicationSet);
+        reports.for_each(|row| assert!(!world.sets.wakes(&row.change), "its own report after {what}"));
+        reported += own.len();
+    }
+    assert!(reported > 0);
+    assert_eq!(woken, ["set", "label", "verdict", "child", "service", "gone"]);
 }
