@@ -165,6 +165,9 @@ fn is_ready(node: &Node) -> bool {
     node.ready().map_or(node.status.ready, |verdict| verdict == ConditionStatus::True)
 }
 
+/// An object as it is stored, and as it is read.
+type Stored<T> = (Arc<Entry>, Arc<T>);
+
 /// What is stored, sorted by who it concerns.
 pub struct Survey {
     nodes: Arc<Nodes>,
@@ -178,7 +181,7 @@ pub struct Survey {
     children: HashMap<String, HashMap<(String, String), Vec<Child>>>,
     /// By namespace.
     joined: HashMap<String, BTreeSet<String>>,
-    services: HashMap<String, Vec<(Arc<Entry>, Arc<Service>)>>,
+    services: HashMap<String, Vec<Stored<Service>>>,
     /// By namespace: which Applications there are, whoever they belong to.
     crowds: HashMap<String, u64>,
 }

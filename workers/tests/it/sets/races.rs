@@ -100,9 +100,8 @@ async fn a_plan_for_a_set_that_is_another_one_by_now_comes_to_nothing() {
             "deleted" => world.delete(&set("web"), None).await,
             "frozen" => world.act(&set("web"), Door::Freeze).await,
             _ => {
-                world
-                    .put_set("web", json!({"applications": [component("a", "x"), component("b", "x")]}))
-                    .await
+                let before = json!({"applications": [component("a", "x"), component("b", "x")]});
+                world.put_set("web", before).await;
             }
         }
         let head = world.head().await;
