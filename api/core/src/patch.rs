@@ -86,8 +86,12 @@ fn operations(patch: Value) -> Result<Vec<PatchOperation>, Status> {
     list.into_iter()
         .enumerate()
         .map(|(index, operation)| {
-            serde_json::from_value(operation).map_err(|error| {
-                Status::bad_request(format!("operation {index} of the patch is none: {error}"))
+            // The reader's own error would repeat what it found, which may be a value of a Secret.
+            serde_json::from_value(operation).map_err(|_| {
+                Status::bad_request(format!(
+                    "operation {index} of the patch is none: op is one of add, remove, replace, move, copy and \
+                     test, path and from are JSON pointers, and add, replace and test have a value"
+                ))
             })
         })
         .collect()

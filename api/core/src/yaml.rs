@@ -4,7 +4,8 @@
 //! `0400` is octal, `1_000` is a number), merge keys, the first document of a stream only when nothing
 //! follows it. Two keys that are the same are reported as in JSON. Guarantees: nesting is bounded, and the
 //! copies that aliases make are bounded together, so that a small text cannot become a large
-//! tree. Tags other than those of the core schema are refused.
+//! tree. Tags other than those of the core schema are refused. No error repeats anything of the text, which
+//! may be that of a Secret: where something is wrong is said by its line.
 //!
 //! The parser gives events; resolution of scalars is ours, because the YAML readers at hand resolve by the
 //! 1.2 rules, where `0400` is four hundred.
@@ -31,6 +32,7 @@ pub fn read(body: &[u8]) -> Result<Document, DecodeError> {
         anchors: HashMap::new(),
         nodes: 0,
         sink: Sink::default(),
+        line: 0,
     };
     let value = reader.document()?;
     reader.sink.finish().into_document(value)
@@ -45,12 +47,17 @@ struct Reader<'a> {
     anchors: HashMap<usize, (Value, usize)>,
     nodes: usize,
     sink: Sink,
+    /// Where the last event began.
+    line: usize,
 }
 
 impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<Event<'a>, DecodeError> {
         match self.events.next() {
-            Some(Ok((event, _))) => Ok(event),
+            Some(Ok((event, span))) => {
+                self.line = span.start.line();
+                Ok(event)
+            }
             Some(Err(error)) => Err(syntax(error)),
             None => Err(syntax("unexpected end of the text")),
         }
@@ -90,18 +97,18 @@ impl<'a> Reader<'a> {
         let before = self.nodes;
         let (value, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let value = scalar(&text, style, tag.as_deref())?;
+                let value = scalar(&text, style, tag.as_deref(), self.line)?;
                 if let Value::String(text) = &value {
                     self.sink.look_at(text);
                 }
                 (value, anchor)
             }
             Event::SequenceStart(_, anchor, tag) => {
-                check_tag(tag.as_deref(), "seq")?;
+                check_tag(tag.as_deref(), "seq", self.line)?;
                 (self.sequence(depth)?, anchor)
             }
             Event::MappingStart(_, anchor, tag) => {
-                check_tag(tag.as_deref(), "map")?;
+                check_tag(tag.as_deref(), "map", self.line)?;
                 (self.mapping(depth)?, anchor)
             }
             Event::Alias(anchor) => {
@@ -148,7 +155,7 @@ impl<'a> Reader<'a> {
                 Event::Scalar(text, style, _, tag) => {
                     self.count(1)?;
                     let merge = text == "<<" && style == ScalarStyle::Plain;
-                    (key(&text, style, tag.as_deref())?, merge)
+                    (key(&text, style, tag.as_deref(), self.line)?, merge)
                 }
                 Event::Alias(anchor) => match self.anchors.get(&anchor) {
                     Some((Value::String(text), _)) => (text.clone(), false),
@@ -200,19 +207,24 @@ fn merge_sources(value: Value) -> Result<Vec<Map<String, Value>>, DecodeError> {
     }
 }
 
-fn check_tag(tag: Option<&Tag>, want: &str) -> Result<(), DecodeError> {
+fn check_tag(tag: Option<&Tag>, want: &str, line: usize) -> Result<(), DecodeError> {
     match tag {
         None => Ok(()),
         Some(tag) if tag.core_suffix() == Some(want) => Ok(()),
-        Some(tag) => Err(syntax(format!("tag {} is not supported here", tag.original()))),
+        Some(_) => Err(unsupported_tag(line)),
     }
 }
 
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, DecodeError> {
+/// A text that begins with `!` and lacks its quotes is a tag as well, so the tag is not shown.
+fn unsupported_tag(line: usize) -> DecodeError {
+    syntax(format!("line {line}: the tag is not supported here; a text that begins with ! needs quotes"))
+}
+
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Result<Value, DecodeError> {
     let Some(tag) = tag else {
         return if style == ScalarStyle::Plain { plain(text) } else { Ok(Value::from(text)) };
     };
-    let bad = || syntax(format!("cannot read {text:?} as {}", tag.original()));
+    let bad = || syntax(format!("line {line}: the value cannot be read as what its tag says"));
     match tag.core_suffix() {
         Some("str" | "binary") => Ok(Value::from(text)),
         Some("null") => Ok(Value::Null),
@@ -220,13 +232,13 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, De
         Some("int") => integer(text).map(Value::Number).ok_or_else(bad),
         Some("float") => number(text).map(Value::Number).ok_or_else(bad),
         _ if tag.original() == "!" => Ok(Value::from(text)),
-        _ => Err(syntax(format!("tag {} is not supported here", tag.original()))),
+        _ => Err(unsupported_tag(line)),
     }
 }
 
 /// Keys become texts the way kubectl turns them into JSON.
-fn key(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<String, DecodeError> {
-    Ok(match scalar(text, style, tag)? {
+fn key(text: &str, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Result<String, DecodeError> {
+    Ok(match scalar(text, style, tag, line)? {
         Value::String(text) => text,
         Value::Bool(flag) => flag.to_string(),
         Value::Number(number) => number.to_string(),
@@ -476,6 +488,27 @@ mod tests {
         let document = read(b"spec:\n  a: 1\n  list:\n  - {k: 1, k: 2}\n  a: 2\n  z: \"x\\0\"\n").unwrap();
         assert_eq!(document.duplicates, ["spec.list[0].k", "spec.a"]);
         assert_eq!(document.nul, ["spec.z"]);
+    }
+
+    #[test]
+    fn errors_say_where_and_repeat_nothing() {
+        for text in [
+            "a: 1\nb: !!int hunter2",
+            "a: 1\nb: !hunter2",
+            "a: 1\nb: !hunter2 x",
+            "a: 1\nb: !hunter2 [x]",
+            "a: 1\nb: !!hunter2 x",
+            "a: 1\nb: *hunter2",
+            "a: 1\nb: @hunter2",
+            "a: 1\nb: \"hunter2",
+            "a: 1\n- hunter2",
+            "a: 1\nhunter2",
+        ] {
+            let error = read(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("line ") && !error.contains("hunter"), "{text:?}: {error}");
+        }
+        let error = read(b"a: 1\nb: !hunter2").unwrap_err().to_string();
+        assert!(error.contains("line 2: ") && error.contains("needs quotes"), "{error}");
     }
 
     #[test]
