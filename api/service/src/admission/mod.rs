@@ -221,6 +221,7 @@ impl Plugin {
             Plugin::NoRootFloor => floor::fill(attributes, object),
             Plugin::NodeAdmission => nodes::admit(attributes, object),
             Plugin::SecretPolicy
+            | Plugin::RequestCount
             | Plugin::NodePolicy
             | Plugin::NodeRestriction
             | Plugin::Oddities
@@ -269,6 +270,7 @@ impl Plugin {
             Plugin::Oddities => oddities(attributes, object, verdict),
             Plugin::SecretPolicy => secrets::check(attributes, object),
             Plugin::RequestPolicy => requests::check(attributes, object),
+            Plugin::RequestCount => requests::bound(attributes),
             Plugin::ChildOwnership => ownership::check(attributes, object),
             Plugin::NoRootFloor => floor::check(attributes, object),
             Plugin::ObjectRules => object_rules(attributes, object),

@@ -4,7 +4,8 @@ use horchestra_auth::Credential;
 use horchestra_auth::pki::CertificateRequest;
 use horchestra_core::kind::Kind;
 use horchestra_core::kinds::certificate_signing_request::{
-    PHASE_PENDING, REQUESTER_ANNOTATION, REQUESTER_CERTIFICATE_ANNOTATION, REQUESTER_GROUPS_ANNOTATION,
+    CertificateSigningRequest, PHASE_PENDING, REQUESTER_ANNOTATION, REQUESTER_CERTIFICATE_ANNOTATION,
+    REQUESTER_GROUPS_ANNOTATION,
 };
 use horchestra_core::object::Object;
 use horchestra_core::status::{Cause, Status};
@@ -14,6 +15,10 @@ use serde_json::{Value, json};
 use super::ownership::restore;
 use super::{Attributes, Denial, Operation, Verdict};
 use crate::caller::Caller;
+
+/// Most requests of one requester that are kept at a time, decided ones included. An agent that is refused all
+/// the time makes six in an hour, and the hour is what a decided one is kept for.
+const KEPT: usize = 100;
 
 /// A new request carries the name, the groups and the certificate of its caller and is undecided. A changed one keeps what it
 /// was given.
@@ -76,6 +81,31 @@ pub(super) fn check(attributes: &Attributes<'_>, object: &Object) -> Result<(), 
         }
         _ => Ok(()),
     }
+}
+
+/// Nobody fills the database with requests: a node's certificate is enough to make them, and each is kept for some
+/// time. This is a limit on what is stored, not a promise about it: requests that one caller makes at the same
+/// moment may go over it by as many as a caller may have in flight.
+pub(super) fn bound(attributes: &Attributes<'_>) -> Result<(), Denial> {
+    let (Kind::CertificateSigningRequest, Caller::Http(client)) = (attributes.key.kind, attributes.caller)
+    else {
+        return Ok(());
+    };
+    let requester = client.identity.name.as_str();
+    let stored = attributes.view.list(Kind::CertificateSigningRequest, None);
+    let own = stored
+        .filter(|entry| {
+            entry.typed::<CertificateSigningRequest>().is_ok_and(|request| request.requester() == requester)
+        })
+        .count();
+    if own < KEPT {
+        return Ok(());
+    }
+    Err(Denial::Forbidden(format!(
+        "\"{requester}\" has {own} certificate requests here already, and no more than {KEPT} are kept of one \
+         requester; delete some, or wait until they are cleaned up: decided ones go after an hour, others after a \
+         day"
+    )))
 }
 
 fn immutable(field: &str) -> Denial {

@@ -79,6 +79,8 @@ pub(crate) enum Plugin {
     SecretPolicy,
     /// Who made a certificate request is the server's word; what it asks for stays.
     RequestPolicy,
+    /// Nobody heaps up certificate requests.
+    RequestCount,
     /// What belongs to a set, and that it does, is the set controller's.
     ChildOwnership,
     /// Finalizers of the system, and the deletion mark, are not a client's to touch.
@@ -144,10 +146,11 @@ pub(crate) enum Plugin {
 }
 
 impl Plugin {
-    pub(crate) const ALL: [Plugin; 34] = [
+    pub(crate) const ALL: [Plugin; 35] = [
         Plugin::Stamping,
         Plugin::SecretPolicy,
         Plugin::RequestPolicy,
+        Plugin::RequestCount,
         Plugin::ChildOwnership,
         Plugin::ClientFinalizers,
         Plugin::DoorOwned,
@@ -219,6 +222,7 @@ impl Plugin {
             Plugin::RightsHandedOut | Plugin::SecretAccess | Plugin::ServiceAccess => {
                 written && caller.has_granted_rights()
             }
+            Plugin::RequestCount => written && operation == Operation::Create && caller.has_granted_rights(),
             Plugin::NoRootFloor => operation != Operation::Delete,
             Plugin::SecretPolicy
             | Plugin::RequestPolicy
@@ -267,6 +271,7 @@ mod tests {
             (Plugin::Stamping, &all, "cus", ""),
             (Plugin::SecretPolicy, &all, "", "cu"),
             (Plugin::RequestPolicy, &all, "cu", "cu"),
+            (Plugin::RequestCount, &granted, "", "c"),
             (Plugin::ChildOwnership, &people, "cu", "cu"),
             (Plugin::ClientFinalizers, &people, "cu", ""),
             (Plugin::DoorOwned, &all, "cu", ""),
