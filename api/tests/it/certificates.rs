@@ -32,7 +32,7 @@ fn request(name: &str, node: &str) -> Value {
 }
 
 /// Signs what is approved, until the stack ends.
-async fn sign(stack: &Stack) {
+pub async fn sign(stack: &Stack) {
     let (service, store) = (stack.app.service().clone(), stack.store.clone());
     ClusterSettings::announce_signer(&store).await.unwrap();
     let lease = store.acquire_lease("node-csr", Uuid::new_v4(), Duration::from_secs(600)).await.unwrap();

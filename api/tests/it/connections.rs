@@ -48,23 +48,6 @@ async fn a_client_without_protocol_negotiation_speaks_http_1() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_a_foreign_authority_ends_the_handshake() {
-    let stack = Stack::start().await;
-    let foreign = Authority::generate().unwrap();
-    let issued = foreign.client("admin", "system:masters", Lifetime::CLIENT).unwrap();
-    let files = KeyPairFiles {
-        certificate: stack.folder().join("foreign.crt"),
-        key: stack.folder().join("foreign.key"),
-    };
-    std::fs::write(&files.certificate, issued.certificate).unwrap();
-    std::fs::write(&files.key, issued.key).unwrap();
-    let tls = ReloadingClient::load(Some(files), stack.pki.authority(), &[b"http/1.1"]).unwrap();
-    let client = Client::new(stack.address, tls.config(), Protocol::Http1);
-    let request = client.request(Method::GET, "/version", &[], Bytes::new());
-    assert!(client.open(request).await.is_err());
-}
-
-#[tokio::test]
 async fn a_connection_does_not_outlive_its_certificate() {
     let stack =
         Stack::with(Setup { lifetime: Lifetime::of(Duration::from_secs(3)).unwrap(), ..Setup::default() })

@@ -88,6 +88,11 @@ impl Gateway {
         *self.script.lock() = Arc::new(script);
     }
 
+    /// What it was asked for so far.
+    pub fn asked(&self) -> Vec<LogRequest> {
+        self.requests.lock().clone()
+    }
+
     /// Serves on a port of its own, with the credentials of `process`, and takes over the node's session.
     pub async fn start(stack: &Stack, process: Process) -> (Gateway, String) {
         let gateway = Gateway {
@@ -301,6 +306,11 @@ async fn the_ninth_stream_of_a_caller_is_refused() {
     }
     let refused = client.get(&format!("{LOG}?follow=true")).await;
     assert_eq!((refused.status, &refused.json()["details"]["retryAfterSeconds"]), (429, &json!(1)));
+    // It is the caller's limit, on whichever connection, and no other caller's.
+    let same = stack.client(Who::Master, Protocol::Http2).get(LOG).await;
+    assert_eq!(same.status, 429, "{same:?}");
+    let other = stack.client(Who::User("other", "system:masters"), Protocol::Http1);
+    assert_eq!(other.get(LOG).await.text(), "x\n");
     open.pop();
     horchestra_testkit::eventually(DEADLINE, async || {
         let request = client.request(Method::GET, &format!("{LOG}?follow=true"), &[], Bytes::new());

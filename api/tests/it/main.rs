@@ -30,5 +30,6 @@ mod reviews;
 mod secrets;
 mod seed;
 mod stack;
+mod threats;
 mod tokens;
 mod watches;

@@ -188,6 +188,13 @@ async fn namespaces_are_listed_as_far_as_somebody_may_know_of_them() {
             assert_eq!(alice.get(&one).await.status, 403, "{one}: seeing a name is not reading the object");
         }
     }
+    // Reading what lies in no namespace is no reason to learn of any.
+    rules
+        .cluster_role("viewer", json!([rule("horchestra.io", &["nodes", "namespaces"], &["list", "watch"])]))
+        .await;
+    rules.bind_everywhere("alice", "viewer").await;
+    assert_eq!(names(&alice.get("/api/v1/namespaces").await.json()), ["team-a", "team-c"]);
+    assert_eq!(alice.get("/api/v1/namespaces?watch=1&timeoutSeconds=1").await.status, 403);
     // Whoever reads in all namespaces sees all of them, and those to come.
     rules.cluster_role("reader", json!([rule("horchestra.io", &["applications"], &["list"])])).await;
     rules.bind_everywhere("alice", "reader").await;

@@ -9,5 +9,6 @@ mod postgres;
 mod registration;
 mod reports;
 mod sessions;
+mod threats;
 mod transport;
 mod world;

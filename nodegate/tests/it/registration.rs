@@ -175,7 +175,7 @@ async fn without_a_node_object_nothing_is_sent_until_there_is_one() {
 
 #[tokio::test]
 async fn a_deleted_node_is_frozen_and_comes_back_as_a_stranger() {
-    let world = World::new().await;
+    let world = World::on_postgres().await;
     let gateway = world.gateway().await;
     world.create_node("n1").await;
     world.create_app("web", "n1", json!({})).await;

@@ -33,7 +33,7 @@ async fn a_second_stream_is_refused_and_the_first_goes_on() {
 
 #[tokio::test]
 async fn a_second_stream_on_another_gateway_is_refused_as_well() {
-    let world = World::new().await;
+    let world = World::on_postgres().await;
     let (one, two) = (world.gateway().await, world.gateway().await);
     // It has said nothing yet: opening the stream counts.
     let first = world.join(&one, "n1").await;
