@@ -314,9 +314,11 @@ async fn a_standing_approval_is_used_by_one_of_two() {
     ClusterSettings::announce_signer(world.service.store()).await.unwrap();
     let replica = world.replica().await;
     let loop_ = world.lease("node-csr").await;
-    let node = agent("node-1", "aa");
     for round in 0..40 {
-        let entry = world.create_as(&node, request(&format!("base-{round}"), "node-1")).await.unwrap().entry;
+        // A node of its own for each round: of one, no more than so many requests are kept.
+        let name = format!("node-{round}");
+        let node = agent(&name, "aa");
+        let entry = world.create_as(&node, request(&format!("base-{round}"), &name)).await.unwrap().entry;
         let mut object = tree(&entry);
         object["status"]["conditions"] = json!([{"type": "StandingApproval", "status": "True",
             "reason": "ApprovedByOperator", "message": "",
@@ -325,10 +327,10 @@ async fn a_standing_approval_is_used_by_one_of_two() {
         let body = horchestra_service::Body::Json(object.to_string().into());
         let options = WriteOptions::default();
         world.service.update_status(&loop_, &entry.key, body, &options).await.unwrap();
-        let make = |service: &Service, name: String| {
-            let (service, node) = (service.clone(), node.clone());
+        let make = |service: &Service, which: String| {
+            let (service, node, asked) = (service.clone(), node.clone(), request(&which, &name));
             async move {
-                let body = horchestra_service::Body::Json(request(&name, "node-1").to_string().into());
+                let body = horchestra_service::Body::Json(asked.to_string().into());
                 let kind = Kind::CertificateSigningRequest;
                 tree(&service.create(&node, kind, "", body, &WriteOptions::default()).await.unwrap().entry)
             }

@@ -478,3 +478,54 @@ async fn each_secret_is_asked_about_once() {
     let two = count("two", many, json!([volume("/c", "c")])).await;
     assert_eq!(two - none, 2 * (one - none));
 }
+
+/// The rules of a world, and how many decisions were asked of them.
+struct Counted {
+    rules: CachedRules,
+    asked: Arc<AtomicUsize>,
+}
+
+impl PolicySource for Counted {
+    fn version(&self) -> Option<PolicyVersion> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.rules.version()
+    }
+
+    fn read(&self) -> Result<(PolicyVersion, Arc<Policy>), PolicyError> {
+        self.rules.read()
+    }
+}
+
+#[tokio::test]
+async fn each_name_is_asked_about_once_and_what_is_too_much_not_at_all() {
+    let mut ruled = Ruled::new(&readers()).await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let rules = CachedRules::new(ruled.world.service.store().clone());
+    ruled.authorizer = Arc::new(Authorizer::new(Counted { rules, asked: Arc::clone(&asked) }));
+    let app =
+        |name: &str, spec: Value| json!({"kind": "Application", "metadata": {"name": name}, "spec": spec});
+    let twice = json!({"image": "x", "env": [env("A", "a"), env("B", "a"), env("C", "c"), env("D", "a")],
+        "volumes": [volume("/a", "a"), volume("/c", "c")]});
+    let mut joining = twice.clone();
+    joining["serviceName"] = json!("front");
+    let set = json!({"kind": "ApplicationSet", "metadata": {"name": "set"}, "spec": {
+        "common": {"env": [env("A", "a")]},
+        "applications": [{"name": "one", "spec": {"image": "x", "volumes": [volume("/a", "a")]}},
+            {"name": "two", "spec": {"image": "x", "env": [env("B", "c")]}}]}});
+    for (what, object, questions) in [
+        ("nothing", app("w0", json!({"image": "x"})), 0),
+        ("two secrets, many times", app("w1", twice), 2),
+        ("and a service", app("w2", joining), 3),
+        ("a set", set, 2),
+    ] {
+        let before = asked.load(Ordering::Relaxed);
+        ruled.judge(what, "alice", &object, None).await;
+        assert_eq!(asked.load(Ordering::Relaxed) - before, questions, "{what}");
+    }
+    let many: Vec<String> = (0..101).map(|number| format!("r{number}")).collect();
+    let giant = role("giant", json!([{"apiGroups": many, "resources": many, "verbs": ["get"]}]));
+    let before = asked.load(Ordering::Relaxed);
+    ruled.judge("a giant role", "alice", &giant, Some("spell out 10201 permissions")).await;
+    // Whether she may escalate has to be known, on a view that may be behind and on a fresh one.
+    assert!(asked.load(Ordering::Relaxed) - before <= 2);
+}
