@@ -42,6 +42,11 @@ pub struct Patience {
 }
 
 impl Parking {
+    /// How many requests are waiting.
+    pub fn waiting(&self) -> usize {
+        PARKED.saturating_sub(self.0.available_permits())
+    }
+
     /// `None`: the request is not worth waiting for.
     pub fn patience(&self, route: &Route, verb: Option<Verb>) -> Option<Patience> {
         let kind = Kind::CertificateSigningRequest;

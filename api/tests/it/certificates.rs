@@ -120,8 +120,9 @@ async fn a_nodes_request_waits_for_its_turn_and_others_do_not() {
         let node = node.clone();
         tokio::spawn(async move { node.post(REQUESTS, &request("r", "node-1")).await })
     };
-    tokio::time::sleep(Duration::from_millis(600)).await;
-    assert!(!waiting.is_finished(), "it is parked");
+    horchestra_testkit::eventually(crate::client::DEADLINE, async || stack.app.parking().waiting() == 1)
+        .await;
+    assert!(!waiting.is_finished(), "it is parked, not answered");
     drop(busy);
     assert_eq!(waiting.await.unwrap().status, 201);
 }

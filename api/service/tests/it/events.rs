@@ -373,8 +373,8 @@ async fn the_database_may_be_away_for_a_while() {
     for _ in 0..5 {
         recording.recorder.record(web.clone(), &reasons::STARTED, "m");
     }
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(recording.count(Fate::Written), 0);
+    horchestra_testkit::eventually(DEADLINE, async || backend.commits_cut_off() > 1).await;
+    assert_eq!(recording.count(Fate::Written), 0, "tried, and tried again");
     backend.set_cut_off(false);
     recording.settled(5).await;
     assert_eq!(recording.count(Fate::Written), 5);

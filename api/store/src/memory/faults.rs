@@ -31,6 +31,7 @@ pub struct Faults {
     pub(super) commits: VecDeque<CommitFault>,
     pub(super) late: Vec<(Vec<Item>, Uuid)>,
     pub(super) skipped: Option<Revision>,
+    pub(super) commits_cut_off: usize,
 }
 
 impl MemoryBackend {
@@ -41,6 +42,11 @@ impl MemoryBackend {
             hint.connected = !cut_off;
             hint.connections += u64::from(was && !cut_off);
         });
+    }
+
+    /// How many commits have failed because the connection was cut.
+    pub fn commits_cut_off(&self) -> usize {
+        self.listener.faults.read().commits_cut_off
     }
 
     /// Stops every call of this connection where it is, or lets them go on: a process that stands still.

@@ -249,7 +249,10 @@ impl MemoryBackend {
 impl Backend for MemoryBackend {
     fn commit<'a>(&'a self, batch: &'a [Item], nonce: Uuid) -> Answer<'a, Done> {
         async move {
-            self.enter().await?;
+            if let Err(error) = self.enter().await {
+                self.listener.faults.write().commits_cut_off += 1;
+                return Err(error);
+            }
             if let Some(name) = self.poisoned(batch) {
                 return Err(BackendError::Rejected(format!("{name} is poison")));
             }
