@@ -110,7 +110,7 @@ pub struct TokenArgs {
 /// What is logged, and how.
 #[derive(Clone, Debug, Args)]
 pub struct TelemetryArgs {
-    /// What to log: a level, or directives such as info,horchestra_store=debug
+    /// What to log besides who did what: a level, or directives such as info,horchestra_store=debug
     #[arg(long, env = "RUST_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
 

@@ -1,11 +1,24 @@
 //! Logs: to the standard error, as text for people or JSON for collectors.
+//!
+//! What is logged is the operator's choice, with one exception: the lines of [`REQUEST_LOG`] tell who did what, and
+//! are there whatever else is filtered out.
 
 use std::io::{self, IsTerminal};
 use std::panic::PanicHookInfo;
 
-use tracing_subscriber::EnvFilter;
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::{FilterExt, Targets};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::args::{LogFormat, TelemetryArgs};
+
+/// Target of the lines about requests that somebody may have to answer for.
+pub const REQUEST_LOG: &str = "horchestra::request";
 
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
@@ -24,17 +37,31 @@ pub enum TelemetryError {
 
 /// Sets up logging for the process, and logs panics instead of printing them.
 pub fn init(args: &TelemetryArgs) -> Result<(), TelemetryError> {
-    let filter = EnvFilter::builder()
-        .parse(&args.log)
-        .map_err(|source| TelemetryError::Filter { filter: args.log.clone(), source })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    match args.log_format {
-        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    }
-    .map_err(|source| TelemetryError::AlreadySet { source })?;
+    let lines = lines(args, io::stderr, io::stderr().is_terminal())?;
+    tracing_subscriber::registry()
+        .with(lines)
+        .try_init()
+        .map_err(|source| TelemetryError::AlreadySet { source: Box::new(source) })?;
     std::panic::set_hook(Box::new(log_panic));
     Ok(())
+}
+
+/// What is logged, and how it looks.
+fn lines<S, W>(args: &TelemetryArgs, writer: W, colours: bool) -> Result<impl Layer<S>, TelemetryError>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let chosen = EnvFilter::builder()
+        .parse(&args.log)
+        .map_err(|source| TelemetryError::Filter { filter: args.log.clone(), source })?;
+    let always = Targets::new().with_target(REQUEST_LOG, LevelFilter::INFO);
+    let lines = fmt::layer().with_writer(writer);
+    let lines = match args.log_format {
+        LogFormat::Text => lines.with_ansi(colours).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    Ok(lines.with_filter(chosen.or(always)))
 }
 
 fn log_panic(panic: &PanicHookInfo<'_>) {
@@ -55,4 +82,55 @@ pub fn panic_text(payload: &(dyn std::any::Any + Send)) -> &str {
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("(a panic without a text)")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_filter_leaves_the_request_log_out() {
+        for (filter, expected) in [
+            ("off", &["ANSWERED"][..]),
+            ("error", &["ANSWERED"]),
+            ("horchestra::request=off", &["ANSWERED"]),
+            ("info", &["ELSEWHERE", "ANSWERED"]),
+            ("warn,horchestra::request=debug", &["PLAIN-READ", "ANSWERED"]),
+            ("debug", &["ELSEWHERE", "PLAIN-READ", "ANSWERED"]),
+        ] {
+            for log_format in [LogFormat::Text, LogFormat::Json] {
+                let sink = Sink::default();
+                let (args, writer) = (TelemetryArgs { log: filter.to_owned(), log_format }, sink.clone());
+                let lines = lines(&args, move || writer.clone(), false).unwrap();
+                tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+                    tracing::info!(target: "another", "ELSEWHERE");
+                    tracing::debug!(target: REQUEST_LOG, "PLAIN-READ");
+                    tracing::info!(target: REQUEST_LOG, "ANSWERED");
+                });
+                let text = String::from_utf8(sink.0.lock().clone()).unwrap();
+                let all = ["ELSEWHERE", "PLAIN-READ", "ANSWERED"];
+                let found: Vec<&str> = all.into_iter().filter(|word| text.contains(word)).collect();
+                assert_eq!(found, expected, "{filter} {log_format:?}: {text}");
+            }
+        }
+    }
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::FutureExt;
 use horchestra_core::status::Status;
+use horchestra_runtime::telemetry::REQUEST_LOG;
 use horchestra_service::{Caller, RequestContext, program_of};
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use hyper::body::Incoming;
@@ -162,7 +163,9 @@ impl App {
         record.lock().route = Some(route.clone());
         let methods = route.methods();
         if !methods.contains(&parts.method) {
-            let mut answer = respond::failure(&Status::method_not_allowed(parts.method.as_str()));
+            let refusal = Status::method_not_allowed(parts.method.as_str());
+            let mut answer = respond::failure(&refusal);
+            record.lock().problem = Some(refusal.message);
             let allow: Vec<&str> = methods.iter().map(Method::as_str).collect();
             if let Ok(value) = HeaderValue::from_str(&allow.join(", ")) {
                 answer.headers_mut().insert(header::ALLOW, value);
@@ -257,10 +260,11 @@ impl App {
         if matches!(route, Some(Route::Probe { .. })) {
             return;
         }
-        let write = matches!(
-            record.verb,
-            Some(Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
-        );
+        // A method that writes, where nothing is written or nothing is, was an attempt all the same.
+        let write = match record.verb {
+            Some(verb) => !matches!(verb, Verb::Get | Verb::List | Verb::Watch),
+            None => !parts.method.is_safe() && !matches!(route, Some(Route::Issued(_))),
+        };
         let sensitive = matches!(route, Some(Route::PodLog { .. }))
             || route.and_then(Route::kind).is_some_and(|kind| kind.is_sealed());
         let telling = write || sensitive || matches!(code, 401 | 403 | 429 | 500..);
@@ -271,7 +275,7 @@ impl App {
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
-                    target: "horchestra::request",
+                    target: REQUEST_LOG,
                     audit_id = audit.as_str(),
                     method = parts.method.as_str(),
                     path,
