@@ -124,6 +124,16 @@ async fn callers_see_what_they_may_and_nothing_tells_of_the_rest() {
         assert_eq!(list.json()["metadata"]["remainingItemCount"], Value::Null);
     }
     assert_eq!(nobody.get("/apis/horchestra.io/v1/namespaces").await.json()["items"], json!([]));
+    // Whether it is there, with or without a log, is told to nobody.
+    for pod in ["web", "twin", "ghost"] {
+        for path in [format!("/api/v1/pods/{pod}"), format!("/api/v1/namespaces/default/pods/{pod}")] {
+            for path in [path.clone(), format!("{path}/log")] {
+                let reply = nobody.get(&path).await;
+                let expected = (404, format!("pods \"{pod}\" not found"));
+                assert_eq!((reply.status, reply.message()), expected, "{path}");
+            }
+        }
+    }
     for path in [
         "/api/v1/nodes",
         "/api/v1/nodes/n1",

@@ -62,6 +62,8 @@ fn cases() -> Vec<Case> {
         post(format!(r#"{{"metadata":{{"name":"bad"}},"spec":{deep}}}"#), 400, "BadRequest", ""),
         post(vec![b' '; 4 << 20], 413, "RequestEntityTooLarge", "3145728"),
         post(app(|app| app["spec"]["image"] = json!("x".repeat(4 << 20))), 413, "RequestEntityTooLarge", ""),
+        case(Method::PATCH, &item, vec![b' '; 4 << 20], 413, "RequestEntityTooLarge", "3145728"),
+        case(Method::DELETE, &item, vec![b' '; 4 << 20], 413, "RequestEntityTooLarge", "3145728"),
         // Members.
         post(app(|app| app["spec"]["imgae"] = json!("x")), 400, "BadRequest", "spec.imgae"),
         post(app(|app| app["bogus"] = json!({})), 400, "BadRequest", "bogus"),

@@ -152,7 +152,8 @@ async fn a_log_is_read_through_the_gateway_of_its_node() {
     let reply = client.get(&format!("{LOG}?container=web&tailLines=7")).await;
     assert_eq!((reply.status, reply.text().as_str()), (200, "one\ntwo\n"));
     assert_eq!(reply.header("content-type"), "text/plain; charset=utf-8");
-    let asked = gateway.requests.lock()[0].clone();
+    let requests = gateway.requests.lock().clone();
+    let [asked] = requests.as_slice() else { panic!("one log is one stream: {requests:?}") };
     assert_eq!((asked.node.as_str(), asked.tail_lines, asked.follow), ("n1", 7, false));
     assert_eq!(asked.caller, "admin");
     let uid = client.get(&format!("{APPS}/web")).await.json()["metadata"]["uid"].as_str().unwrap().to_owned();
@@ -160,6 +161,11 @@ async fn a_log_is_read_through_the_gateway_of_its_node() {
 
     let reply = client.get("/api/v1/pods/web/log").await;
     assert_eq!((reply.status, reply.text().as_str()), (200, "one\ntwo\n"), "without a namespace");
+    let opened = gateway.requests.lock().len();
+    for path in [LOG, "/api/v1/pods/web/log"] {
+        assert_eq!(stack.client(Who::Nobody, Protocol::Http2).get(path).await.status, 404, "{path}");
+    }
+    assert_eq!(gateway.requests.lock().len(), opened, "no stream for who may not read it");
     let reply = client.get(&format!("{LOG}?limitBytes=5")).await;
     assert_eq!(reply.text(), "one\nt");
     let before = gateway.requests.lock().len();

@@ -143,6 +143,10 @@ async fn a_patch_needs_patch_or_update_and_an_apply_that_creates_needs_create() 
         assert_eq!(client.merge(&format!("{apps}/web"), &change).await.status, patched, "{verb} patches");
         let stored = rules.0.get(&format!("{apps}/web")).await.json();
         assert_eq!(client.put(&format!("{apps}/web"), &stored).await.status, replaced, "{verb} replaces");
+        for door in ["freeze", "thaw", "rollback"] {
+            let reply = client.put(&format!("{apps}/web/{door}"), &json!({})).await;
+            assert_eq!(reply.status, 403, "{verb} is not {door}");
+        }
         let new = json!({"apiVersion": "horchestra.io/v1", "kind": "Application",
             "metadata": {"name": "new"}, "spec": {"image": "nginx"}});
         let reply = apply(&client, &format!("{apps}/new"), &new).await;

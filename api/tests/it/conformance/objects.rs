@@ -88,8 +88,11 @@ async fn create() {
         );
     }
     let node = json!({"metadata": {"name": "n", "namespace": "default"}, "spec": {}});
-    rows.code("a namespace on a kind that has none", &client.post(NODES, &node).await, 400, "BadRequest");
+    let smuggled = client.post(NODES, &node).await;
+    rows.code("a namespace on a kind that has none", &smuggled, 400, "BadRequest");
+    rows.holds("which is told", smuggled.message().contains("cluster-scoped"), smuggled.message());
     rows.same("leaves nothing behind", client.get(&format!("{NODES}/n")).await.status, 404);
+    rows.same("nor in lists", &client.get(NODES).await.json()["items"], &json!([]));
     rows.close();
 }
 
