@@ -9,6 +9,7 @@
 //! members of the patch are carried in it. Who may change what is not known here.
 
 use json_patch::{PatchErrorKind, PatchOperation};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::admit::unreadable;
@@ -86,15 +87,36 @@ fn operations(patch: Value) -> Result<Vec<PatchOperation>, Status> {
     list.into_iter()
         .enumerate()
         .map(|(index, operation)| {
-            // The reader's own error would repeat what it found, which may be a value of a Secret.
-            serde_json::from_value(operation).map_err(|_| {
-                Status::bad_request(format!(
-                    "operation {index} of the patch is none: op is one of add, remove, replace, move, copy and \
-                     test, path and from are JSON pointers, and add, replace and test have a value"
-                ))
+            PatchOperation::deserialize(&operation).map_err(|_| {
+                let fault = fault(&operation);
+                Status::bad_request(format!("operation {index} of the patch is none: {fault}"))
             })
         })
         .collect()
+}
+
+/// Why an operation is none. What the parser has to say would quote what it met, and that may be a value.
+fn fault(operation: &Value) -> String {
+    const NAMES: [&str; 6] = ["add", "remove", "replace", "move", "copy", "test"];
+    let Value::Object(members) = operation else {
+        return format!("it is {}, not an object", type_name(operation));
+    };
+    let name = members.get("op").and_then(Value::as_str).unwrap_or_default();
+    if !NAMES.contains(&name) {
+        return format!("op has to be one of {}", NAMES.join(", "));
+    }
+    let is_pointer = |member: &str| {
+        let text = members.get(member).and_then(Value::as_str);
+        text.is_some_and(|text| text.is_empty() || text.starts_with('/'))
+    };
+    let pointers: &[&str] = if matches!(name, "move" | "copy") { &["path", "from"] } else { &["path"] };
+    if let Some(member) = pointers.iter().find(|member| !is_pointer(member)) {
+        return format!("{member} has to be a JSON pointer, such as /metadata/labels");
+    }
+    if matches!(name, "add" | "replace" | "test") && !members.contains_key("value") {
+        return "value is missing".to_owned();
+    }
+    "its members are not those of such an operation".to_owned()
 }
 
 fn apply(
@@ -312,6 +334,26 @@ mod tests {
             assert_eq!(patched(json!([test])).is_ok(), passes, "{test}");
         }
         assert!(patched(json!([add, absent])).is_err(), "now there is one");
+    }
+
+    #[test]
+    fn what_is_no_operation_is_told_without_its_values() {
+        for (operation, says) in [
+            (json!("hunter2"), "not an object"),
+            (json!({"path": "/a", "value": "hunter2"}), "op has to be one of add"),
+            (json!({"op": "hunter2", "path": "/a"}), "op has to be one of add"),
+            (json!({"op": ["hunter2"], "path": "/a"}), "op has to be one of add"),
+            (json!({"op": "add", "path": "hunter2", "value": 1}), "path has to be"),
+            (json!({"op": "add", "path": {"hunter2": 1}, "value": 1}), "path has to be"),
+            (json!({"op": "move", "path": "/a", "from": ["hunter2"]}), "from has to be"),
+            (json!({"op": "test", "path": "/a", "values": "hunter2"}), "value is missing"),
+            (json!({"op": "remove", "path": "/a~hunter2"}), "members"),
+        ] {
+            let status = patched(json!([operation])).unwrap_err();
+            assert_eq!(status.code(), 400, "{operation}");
+            assert!(status.message.contains(says), "{operation}: {}", status.message);
+            assert!(!status.message.contains("hunter2"), "{}", status.message);
+        }
     }
 
     #[test]

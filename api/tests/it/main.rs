@@ -20,7 +20,6 @@ mod forms;
 mod history;
 mod kinds;
 mod kubectl;
-mod leaks;
 mod logs;
 mod pages;
 mod rbac;

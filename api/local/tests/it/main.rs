@@ -7,6 +7,7 @@ mod faults;
 mod freshness;
 mod keys;
 mod leadership;
+mod leaks;
 mod lifecycle;
 mod pki;
 mod rotation;

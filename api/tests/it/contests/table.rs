@@ -3,6 +3,11 @@
 //! A guard is checked, and a claim taken, in the transaction that stores the write, under the lock that orders all
 //! writes: whoever comes second is planned again on what is there by then. Rules that are kept by something else
 //! say by what.
+//!
+//! Judged on what the replica knows, without a guard, are: whether the author of a workload may read the Secret or
+//! the Service that it names (to have been allowed a moment ago is enough), and whether the address of a Service
+//! is that of a node. A node is never turned away for its address, so a clash can come about in any case; a Service
+//! that is made in the very moment in which a node first reports that address is let in as well.
 
 use super::{loops, rules};
 
