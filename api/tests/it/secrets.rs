@@ -1,5 +1,12 @@
 //! Secrets over HTTP: whole where they are asked for, and no more than their clear part where that is enough.
 
+use std::sync::Arc;
+
+use horchestra_core::kind::Kind;
+use horchestra_core::object;
+use horchestra_core::sealed::Seal;
+use horchestra_store::sealing::Resealed;
+use horchestra_store::{Store, StoreOptions};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -149,4 +156,49 @@ async fn who_deletes_need_not_be_shown_what_is_inside() {
         }
     }
     assert_eq!(client.get(&path).await.status, 404);
+}
+
+#[tokio::test]
+async fn one_that_does_not_open_takes_no_other_with_it() {
+    let stack = Stack::with_namespaces().await;
+    for name in ["db", "other"] {
+        assert_eq!(stack.master().post(SECRETS, &secret(name)).await.status, 201);
+    }
+    // What was sealed for one stands in the place of the other.
+    let backend = Arc::clone(stack.store.backend());
+    let heads = backend.sealed_heads(Kind::Secret, ("", ""), 2).await.unwrap();
+    let mut forged = object::decode(&heads[0].body, 0).unwrap();
+    Seal::of(&heads[1].body).unwrap().put(&mut forged);
+    let body = object::encode(Kind::Secret, &forged);
+    assert_eq!(backend.reseal(&[Resealed { old: heads[0].clone(), body }]).await.unwrap(), 1);
+    let store = Store::open(backend, StoreOptions::default());
+    let later = Stack::with(Setup { store: Some(store), ..Setup::default() }).await;
+    let client = later.master();
+
+    let path = format!("{SECRETS}/db");
+    let refused = client.get(&path).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (500, "InternalError"));
+    assert!(refused.message().contains("default/db"), "{}", refused.message());
+    let list = client.get(SECRETS).await;
+    let warnings = list.headers_of("warning");
+    assert!(warnings.len() == 1 && warnings[0].contains("default/db"), "{warnings:?}");
+    let items = list.json()["items"].clone();
+    assert_eq!((&items[0]["metadata"]["labels"]["app"], &items[0]["data"]), (&json!("shop"), &Value::Null));
+    let marked = &items[0]["metadata"]["annotations"];
+    assert!(marked["secrets.horchestra.io/unreadable"].is_string() && marked["note"].is_null(), "{marked}");
+    assert_eq!(items[1]["data"], json!({"password": VALUE}));
+    let mut watch = client.lines(&format!("{SECRETS}?watch=1"), &[]).await;
+    for item in items.as_array().unwrap() {
+        let frame = watch.frame().await;
+        assert_eq!(frame["type"], "ADDED");
+        assert_eq!(frame["object"]["metadata"]["annotations"], item["metadata"]["annotations"]);
+    }
+    assert_eq!(
+        client.get_as(SECRETS, TABLE).await.headers_of("warning").len(),
+        0,
+        "nothing is opened for that"
+    );
+    assert_eq!(client.put(&path, &items[0]).await.status, 500, "nobody loses what may still be saved");
+    assert_eq!(client.delete(&path).await.status, 200);
+    assert!(client.get(SECRETS).await.headers_of("warning").is_empty());
 }

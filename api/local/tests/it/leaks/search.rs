@@ -78,7 +78,7 @@ impl Search {
 }
 
 fn start(bytes: &[u8]) -> usize {
-    usize::from(bytes[0]) << 8 | usize::from(bytes[1])
+    (usize::from(bytes[0]) << 8) | usize::from(bytes[1])
 }
 
 /// The bytes as they are, and written in other ways.
