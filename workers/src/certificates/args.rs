@@ -35,7 +35,7 @@ pub struct SignerArgs {
     #[arg(long, default_value = "5s", value_parser = duration, value_name = "DURATION")]
     pub signer_reload_interval: Duration,
 
-    /// Address of a HashiCorp Vault that signs, such as https://vault.example:8200; the workers prove themselves to
+    /// Address of a HashiCorp Vault that signs, such as `https://vault.example:8200`; the workers prove themselves to
     /// it with a client certificate (its auth method `cert`)
     #[arg(long, value_name = "URL", conflicts_with = "cluster_ca_key",
         requires_all = ["cluster_ca", "pki_vault_role", "pki_vault_ca", "pki_vault_cert", "pki_vault_key"])]
