@@ -308,7 +308,7 @@ impl NodeCertificates {
         report: &mut PassReport,
     ) -> Result<Instant, PassError> {
         self.metrics.count(Fate::Failed, 1);
-        let cause = error.source().map(|source| chain(source));
+        let cause = error.source().map(chain);
         tracing::warn!(request = entry.key.name, %error, cause, "could not sign");
         let told = entry
             .typed::<CertificateSigningRequest>()
