@@ -16,7 +16,6 @@ use super::vault::{ConfigError, Vault, VaultConfig, VaultSigner};
 
 /// Without any of them nothing is signed here, and requests wait. Give all workers of a cluster the same.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Certificates of nodes")]
 pub struct SignerArgs {
     /// Certificate of the authority that nodes' certificates come from, PEM; of several the first signs. With
     /// --pki-vault: the authorities that what Vault signs has to lead to

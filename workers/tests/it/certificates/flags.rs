@@ -47,7 +47,7 @@ fn what_belongs_together_is_asked_for() {
         assert!(error.to_string().contains(said), "{line}: {error}");
     }
     let help = Args::command().render_long_help().to_string();
-    for part in ["Certificates of nodes", "[default: 90d]", "[default: pki_int]", "[default: cert]"] {
+    for part in ["--pki-vault-self-role <ROLE>", "[default: 90d]", "[default: pki_int]", "[default: cert]"] {
         assert!(help.contains(part), "no {part} in {help}");
     }
 }
