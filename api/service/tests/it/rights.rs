@@ -441,44 +441,6 @@ async fn a_workload_uses_what_its_author_may_read() {
     ruled.world.create_as(&lease, child).await.unwrap();
 }
 
-/// Rules that count how often they are asked.
-struct Counted {
-    rules: CachedRules,
-    asked: Arc<AtomicUsize>,
-}
-
-impl PolicySource for Counted {
-    fn version(&self) -> Option<PolicyVersion> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        self.rules.version()
-    }
-
-    fn read(&self) -> Result<(PolicyVersion, Arc<Policy>), PolicyError> {
-        self.rules.read()
-    }
-}
-
-#[tokio::test]
-async fn each_secret_is_asked_about_once() {
-    let mut ruled = Ruled::new(&readers()).await;
-    let asked = Arc::new(AtomicUsize::new(0));
-    let rules = CachedRules::new(ruled.world.service.store().clone());
-    ruled.authorizer = Arc::new(Authorizer::new(Counted { rules, asked: Arc::clone(&asked) }));
-    let count = async |name: &str, env: Value, volumes: Value| {
-        let object = json!({"kind": "Application", "metadata": {"name": name},
-            "spec": {"image": "nginx", "env": env, "volumes": volumes}});
-        let before = asked.load(Ordering::SeqCst);
-        ruled.create("alice", &object).await.unwrap();
-        asked.load(Ordering::SeqCst) - before
-    };
-    let none = count("none", json!([]), json!([])).await;
-    let one = count("one", json!([env("A", "a")]), json!([])).await;
-    assert!(one > none, "a question is noticed");
-    let many = json!([env("A", "a"), env("B", "a"), env("C", "c"), env("D", "a")]);
-    let two = count("two", many, json!([volume("/c", "c")])).await;
-    assert_eq!(two - none, 2 * (one - none));
-}
-
 /// The rules of a world, and how many decisions were asked of them.
 struct Counted {
     rules: CachedRules,
