@@ -47,6 +47,16 @@
 //!   `certificates::a_request_is_not_exchanged_for_another_one`
 //! - A request that is not signed with its own key: 422.
 //!   `certificates::a_request_that_is_not_signed_with_its_key_is_not_stored`
+//! - A request that is not signed with its own key and got in all the same: denied, not signed.
+//!   `workers/tests/it/certificates/issuing.rs: a_tampered_request_is_denied_and_not_signed`
+//! - Asking for another node's name: held for a person, and never signed by itself.
+//!   `workers/tests/it/certificates/issuing.rs: a_request_for_another_node_is_held_and_never_signed`
+//! - Asking for more names, for other uses, or to be an authority: not copied.
+//!   `workers/tests/it/certificates/issuing.rs: extensions_that_a_request_asks_for_are_not_copied`
+//! - A Vault that issues something else than what was asked for: not handed on.
+//!   `workers/tests/it/certificates/vault.rs: a_certificate_that_was_not_asked_for_is_refused`
+//! - Requests that are left lying: they go in their time.
+//!   `api/service/tests/it/certificates.rs: loops_let_requests_expire_as_they_saw_them_and_nothing_else`
 //! - Requests without end: 403 from a number on.
 //!   `certificates::a_requester_heaps_up_a_bounded_number_of_requests`
 //!
