@@ -5,6 +5,9 @@
 //! scheduled a second, with its API server and etcd); they are no records. `make bench-scheduler` runs it; its
 //! parts are `decisions`, `binds` and `steady`.
 
+// What it prints is what it is for.
+#![allow(clippy::print_stdout)]
+
 mod binds;
 mod fleet;
 mod steady;

@@ -60,7 +60,7 @@ pub async fn reload(keys: &SecretKeys, store: &Store) -> Result<bool, RingError>
                  and run `horchestra-api reseal` first"
             ),
             Err(error) => {
-                tracing::warn!(%error, "whether a key that was taken out is still needed is not known")
+                tracing::warn!(%error, "whether a key that was taken out is still needed is not known");
             }
         }
     }

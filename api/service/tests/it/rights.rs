@@ -488,6 +488,8 @@ async fn each_name_is_asked_about_once_and_what_is_too_much_not_at_all() {
     let giant = role("giant", json!([{"apiGroups": many, "resources": many, "verbs": ["get"]}]));
     let before = asked.load(Ordering::Relaxed);
     ruled.judge("a giant role", "alice", &giant, Some("spell out 10201 permissions")).await;
-    // Whether she may escalate has to be known, on a view that may be behind and on a fresh one.
-    assert!(asked.load(Ordering::Relaxed) - before <= 2);
+    // Whether she may escalate has to be known, on a view that may be behind and on a fresh one; and each time the
+    // version of the rules is looked at once more, since the answer has to be about that view.
+    let questions = asked.load(Ordering::Relaxed) - before;
+    assert!(questions <= 4, "{questions} questions");
 }

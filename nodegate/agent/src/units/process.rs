@@ -291,14 +291,13 @@ impl Processes {
 
     pub(super) fn freeze(&self, uid: Uuid, frozen: bool) {
         let Some(state) = self.directory(uid).state().filter(UnitState::is_supervised) else { return };
-        let is_held_still = |stat: procfs::Stat| stat.state == b'T';
-        let main = state.main.and_then(|main| procfs::stat(main.pid));
-        if !frozen && !main.is_some_and(is_held_still) {
+        // What a workload stopped by itself stays so.
+        if !frozen && !state.main.is_some_and(|main| procfs::is_held_still(main.pid)) {
             return;
         }
         let signal = if frozen { Signal::SIGSTOP } else { Signal::SIGCONT };
         for (pid, stat) in procfs::descendants(state.supervisor.pid) {
-            if frozen != is_held_still(stat) {
+            if frozen != (stat.state == b'T') {
                 let _ = kill(Pid::from_raw(pid), signal);
             }
         }

@@ -109,6 +109,16 @@ pub fn descendants(of: i32) -> Vec<(i32, Stat)> {
         .collect()
 }
 
+/// Whether a process is held still: it is stopped, or waits for a child to begin (vfork), which nothing can stop,
+/// and the child is.
+pub fn is_held_still(pid: i32) -> bool {
+    match stat(pid).map(|stat| stat.state) {
+        Some(b'T') => true,
+        Some(b'D') => all().values().any(|child| child.parent == pid && child.state == b'T'),
+        _ => false,
+    }
+}
+
 /// Processes with this variable in their environment, and those of the session that
 /// this leader began. The leader may be gone: its number is not given to another
 /// process while its session has members. If another process leads that session, it

@@ -336,10 +336,10 @@ async fn a_frozen_workload_is_held_still() {
     session.push([app.clone().spec("frozen", json!(true)).0]).await;
     session.phase("web", "Frozen").await;
     let main = state.unit(&app).state().and_then(|state| state.main).expect("a process");
-    eventually("it stands still", || procfs::stat(main.pid).is_some_and(|stat| stat.state == b'T')).await;
+    eventually("it stands still", || procfs::is_held_still(main.pid)).await;
     session.push([app.0.clone()]).await;
     session.phase("web", "Running").await;
-    eventually("it goes on", || procfs::stat(main.pid).is_some_and(|stat| stat.state != b'T')).await;
+    eventually("it goes on", || !procfs::is_held_still(main.pid)).await;
     // Also a frozen one can be deleted.
     session.push([app.clone().spec("frozen", json!(true)).0]).await;
     session.phase("web", "Frozen").await;

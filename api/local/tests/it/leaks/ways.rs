@@ -199,7 +199,7 @@ fn beside_it(world: &World) -> Vec<Refused<'_>> {
         post(
             "too large an object",
             changed(&|secret| {
-                secret["metadata"]["annotations"]["example.org/l"] = json!(token.repeat(60_000))
+                secret["metadata"]["annotations"]["example.org/l"] = json!(token.repeat(60_000));
             }),
             413,
         ),
