@@ -1,6 +1,6 @@
 //! The loop that keeps ApplicationSets: what a set says, there is.
 //!
-//! The core ([`plan`], [`gates`], [`budget`], [`teardown`], [`report`]) is pure: a [`Situation`] in, steps and a
+//! The core ([`mod@plan`], [`gates`], [`budget`], [`teardown`], [`mod@report`]) is pure: a [`Situation`] in, steps and a
 //! report out, no clock and no I/O. Around it, [`reconcile`] takes one snapshot, plans each set on its own, and
 //! [`apply`] writes the steps. Nothing is remembered that the next pass could not find out again, so a loop that
 //! is stopped between any two writes goes on where it was; what is kept between passes only saves work.
