@@ -202,7 +202,7 @@ impl Index {
 
     /// What `node` is to be sent now.
     pub fn view(&self, node: &str) -> View {
-        let mut state = self.state.write();
+        let state = self.state.read();
         if !state.loaded {
             return View::Unknown;
         }

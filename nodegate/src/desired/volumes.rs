@@ -8,7 +8,7 @@
 //! node, too; Applications that mount it do not start there, and its data stays.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
@@ -48,7 +48,7 @@ struct Volume {
 pub(super) struct Volumes {
     volumes: BTreeMap<Key, Volume>,
     /// All of them by name alone, in the order of the map; made when it is first needed.
-    names: Option<Arc<Vec<Bytes>>>,
+    names: OnceLock<Vec<Bytes>>,
     /// How many lie on a node.
     by_node: HashMap<String, usize>,
 }
@@ -58,7 +58,7 @@ impl Volumes {
     pub fn put(&mut self, key: &Key, entry: Option<&Entry>) -> Vec<String> {
         let before = self.volumes.remove(key);
         if before.is_some() != entry.is_some() {
-            self.names = None;
+            self.names = OnceLock::new();
         }
         if let Some(volume) = &before {
             self.count(&volume.node, false);
@@ -80,10 +80,9 @@ impl Volumes {
     }
 
     /// The list for a node.
-    pub fn list(&mut self, node: &str) -> List {
-        let volumes = &self.volumes;
-        let names = self.names.get_or_insert_with(|| Arc::new(volumes.keys().map(name_alone).collect()));
-        let mut list = List { bytes: names.to_vec(), own: Vec::new() };
+    pub fn list(&self, node: &str) -> List {
+        let names = self.names.get_or_init(|| self.volumes.keys().map(name_alone).collect());
+        let mut list = List { bytes: names.clone(), own: Vec::new() };
         if self.by_node.contains_key(node) {
             for (volume, bytes) in self.volumes.values().zip(&mut list.bytes) {
                 if volume.node == node {
@@ -169,7 +168,7 @@ mod tests {
     }
 
     /// What a node is sent: the name of each, and the spec of those that it gets in full.
-    fn sent(volumes: &mut Volumes, node: &str) -> Vec<(String, Value)> {
+    fn sent(volumes: &Volumes, node: &str) -> Vec<(String, Value)> {
         let parsed = volumes.list(node).bytes.into_iter().map(|bytes| {
             let object: Value = serde_json::from_slice(&bytes).unwrap();
             assert_eq!(
@@ -191,17 +190,17 @@ mod tests {
     #[test]
     fn every_list_names_every_volume_and_tells_a_node_of_its_own() {
         let mut volumes = Volumes::default();
-        assert_eq!(sent(&mut volumes, "n1"), []);
+        assert_eq!(sent(&volumes, "n1"), []);
         put(&mut volumes, &entry("b", 1, json!({"node": "n1", "size": "1Gi", "mode": ""})));
         put(&mut volumes, &entry("a", 1, json!({"node": "n2"})));
         put(&mut volumes, &entry("c", 1, json!({})));
         put(&mut volumes, &entry("odd", 1, json!({"node": "n1", "size": "1e99"})));
         let named = |name: &str| (name.to_owned(), json!({}));
         let mine = ("b".to_owned(), json!({"node": "n1", "size": "1Gi"}));
-        assert_eq!(sent(&mut volumes, "n1"), [named("a"), mine, named("c"), named("odd")]);
-        assert_eq!(sent(&mut volumes, "n3"), ["a", "b", "c", "odd"].map(named));
+        assert_eq!(sent(&volumes, "n1"), [named("a"), mine, named("c"), named("odd")]);
+        assert_eq!(sent(&volumes, "n3"), ["a", "b", "c", "odd"].map(named));
         volumes.put(&entry("b", 1, json!({})).key, None);
-        assert_eq!(sent(&mut volumes, "n1"), ["a", "c", "odd"].map(named));
+        assert_eq!(sent(&volumes, "n1"), ["a", "c", "odd"].map(named));
     }
 
     #[test]
