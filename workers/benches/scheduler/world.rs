@@ -35,6 +35,11 @@ impl World {
         let service = Service::new(store.clone(), ServiceConfig::default());
         let nodes: Vec<String> = (0..nodes).map(|at| format!("node-{at:05}")).collect();
         let world = World { store, service, nodes };
+        if world.store.snapshot().get(&Key::cluster(Kind::Namespace, "default")).is_none() {
+            let object = body(&json!({"metadata": {"name": "default"}}));
+            let options = WriteOptions::default();
+            world.service.create(&operator(), Kind::Namespace, "", object, &options).await?;
+        }
         let made = stream::iter(&world.nodes).map(|name| world.ready_node(name)).buffer_unordered(WRITERS);
         made.collect::<Vec<Result<()>>>().await.into_iter().collect::<Result<Vec<()>>>()?;
         let made = stream::iter(0..apps).map(|at| {
