@@ -27,7 +27,7 @@ pub async fn measure() -> Result<()> {
     let store = Store::open(backend, StoreOptions { kinds: Kind::ALL.to_vec(), ..StoreOptions::default() });
     store.ready().await;
     let began = Instant::now();
-    let world = World::new(store, NODES, APPS, false).await?;
+    let world = World::new(store, NODES, APPS).await?;
     println!("{NODES} nodes and {APPS} applications made in {:.1} s", began.elapsed().as_secs_f64());
 
     let (recorder, telling) = world.recorder();

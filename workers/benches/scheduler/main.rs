@@ -3,14 +3,13 @@
 //!
 //! The numbers to compare with are the floors below which Kubernetes lets its own continuous integration fail (Pods
 //! scheduled a second, with its API server and etcd); they are no records. `make bench-scheduler` runs it; its
-//! parts are `decisions`, `binds` and `steady`.
+//! parts are `decisions` and `binds`.
 
 // What it prints is what it is for.
 #![allow(clippy::print_stdout)]
 
 mod binds;
 mod fleet;
-mod steady;
 mod world;
 
 use std::time::Instant;
@@ -38,10 +37,6 @@ fn main() -> anyhow::Result<()> {
     if wanted("binds") {
         println!("\nbindings that are committed to PostgreSQL");
         binds::measure()?;
-    }
-    if wanted("steady") {
-        println!("\na fleet in which nothing happens");
-        steady::measure()?;
     }
     Ok(())
 }

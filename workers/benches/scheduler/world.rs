@@ -30,22 +30,14 @@ pub struct World {
 }
 
 impl World {
-    /// Ready nodes, and Applications that wait, or are placed on them in turn.
-    pub async fn new(store: Store, nodes: usize, apps: usize, placed: bool) -> Result<World> {
+    /// Ready nodes, and Applications that wait.
+    pub async fn new(store: Store, nodes: usize, apps: usize) -> Result<World> {
         let service = Service::new(store.clone(), ServiceConfig::default());
         let nodes: Vec<String> = (0..nodes).map(|at| format!("node-{at:05}")).collect();
         let world = World { store, service, nodes };
-        if world.store.snapshot().get(&Key::cluster(Kind::Namespace, "default")).is_none() {
-            let object = body(&json!({"metadata": {"name": "default"}}));
-            let options = WriteOptions::default();
-            world.service.create(&operator(), Kind::Namespace, "", object, &options).await?;
-        }
         let made = stream::iter(&world.nodes).map(|name| world.ready_node(name)).buffer_unordered(WRITERS);
         made.collect::<Vec<Result<()>>>().await.into_iter().collect::<Result<Vec<()>>>()?;
-        let made = stream::iter(0..apps).map(|at| {
-            let node = placed.then(|| world.nodes[at % world.nodes.len()].as_str());
-            world.application(format!("app-{at:05}"), node)
-        });
+        let made = stream::iter(0..apps).map(|at| world.application(format!("app-{at:05}")));
         let made = made.buffer_unordered(WRITERS);
         made.collect::<Vec<Result<()>>>().await.into_iter().collect::<Result<Vec<()>>>()?;
         Ok(world)
@@ -92,12 +84,9 @@ impl World {
         Ok(())
     }
 
-    async fn application(&self, name: String, node: Option<&str>) -> Result<()> {
-        let mut object = json!({"metadata": {"name": name}, "spec": {
+    async fn application(&self, name: String) -> Result<()> {
+        let object = json!({"metadata": {"name": name}, "spec": {
             "image": "x", "resources": {"requests": {"cpu": "100m", "memory": "500Mi"}}}});
-        if let Some(node) = node {
-            object["spec"]["placement"] = json!({ "nodeName": node });
-        }
         let options = WriteOptions::default();
         self.service.create(&operator(), Kind::Application, "default", body(&object), &options).await?;
         Ok(())
