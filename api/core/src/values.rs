@@ -66,18 +66,6 @@ pub fn breaks_line(text: &str) -> bool {
     text.contains(['\n', '\r', '\0'])
 }
 
-/// A block of ids, written `<first>/<count>`; `None` when it is no such thing or leaves the permitted range.
-pub fn parse_id_range(text: &str) -> Option<(i64, i64)> {
-    let decimal = |text: &str| {
-        let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        plain.then(|| text.parse::<i64>().ok()).flatten()
-    };
-    let (first, count) = text.split_once('/')?;
-    let (first, count) = (decimal(first)?, decimal(count)?);
-    let last = first.checked_add(count)?.checked_sub(1)?;
-    (count > 0 && first >= *RUN_AS_IDS.start() && last <= *RUN_AS_IDS.end()).then_some((first, count))
-}
-
 /// As other writers of manifests are read: left-over bits of the last character do not matter.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
@@ -184,27 +172,6 @@ mod tests {
         }
         for bad in ["", "1PASSWORD", "pg.password", "pg-", "é", "A B"] {
             assert!(env_name_fault(bad).is_some(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn id_ranges() {
-        assert_eq!(parse_id_range("1000000000/65536"), Some((1_000_000_000, 65536)));
-        assert_eq!(parse_id_range("2000000000/1000"), Some((2_000_000_000, 1000)));
-        assert_eq!(parse_id_range("4294967294/1"), Some((4_294_967_294, 1)));
-        for bad in [
-            "",
-            "1",
-            "0/5",
-            "5/0",
-            "-1/5",
-            "4294967294/2",
-            "9223372036854775807/9223372036854775807",
-            "+1/2",
-            "a/b",
-            "1/2/3",
-        ] {
-            assert_eq!(parse_id_range(bad), None, "{bad}");
         }
     }
 
