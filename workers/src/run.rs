@@ -24,6 +24,7 @@ use crate::compaction::Compaction;
 use crate::expiry::EventRetention;
 use crate::gc::{GarbageCollection, Limits};
 use crate::lifecycle::NodeLifecycle;
+use crate::scheduler::metrics::SchedulerMetrics;
 use crate::scheduler::plugins;
 use crate::scheduler::reconcile::Scheduler;
 use crate::sets::{SetMetrics, Sets};
@@ -86,16 +87,19 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let profile = plugins::default_profile(args.scheduler_strategy)?;
     let recorder = record(&service, options.holder, &metrics, &tasks);
     let garbage = GarbageCollection::new(service.clone(), Limits::default(), &metrics);
+    let scheduler = SchedulerMetrics::new(&metrics);
     let sets = SetMetrics::new(&metrics);
     let certificates = CertificateMetrics::new(&metrics);
+    let compaction =
+        Compaction::new(service.clone(), Retention::default(), EventRetention::default(), &metrics);
     let metrics = LoopMetrics::new(&metrics);
     let start = Start { store: &store, options: &options, metrics, tasks: &tasks, shutdown: &shutdown };
-    start.run(Scheduler::new(service.clone(), profile, recorder.clone()));
+    start.run(Scheduler::new(service.clone(), profile, recorder.clone(), scheduler));
     start.run(Sets::new(service.clone(), recorder.clone(), sets));
     start.run(NodeLifecycle::new(service.clone(), recorder.clone()));
-    start.run(NodeCertificates::new(service.clone(), recorder, signer, certificates));
+    start.run(NodeCertificates::new(service, recorder, signer, certificates));
     start.run(garbage);
-    start.run(Compaction::new(service, Retention::default(), EventRetention::default()));
+    start.run(compaction);
 
     let code = shutdown.finish(&tasks).await;
     store.shutdown().await;

@@ -242,6 +242,25 @@ impl Default for Retention {
     }
 }
 
+/// What a round of upkeep did. A round is bounded: what it leaves is for the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// What is older than this revision is gone.
+    pub oldest: Revision,
+    /// Revisions that the log has room for without another partition.
+    pub headroom: Revision,
+    /// Partitions of the log that were taken out of it.
+    pub partitions: usize,
+    /// Versions of objects that the history no longer has.
+    pub versions: usize,
+    /// Deleted objects that are forgotten.
+    pub tombstones: usize,
+    /// Outcomes of commits that nobody asks for any more.
+    pub outcomes: usize,
+    /// There is more to do than one round does.
+    pub unfinished: bool,
+}
+
 /// The batch's answer.
 #[derive(Clone, Debug)]
 pub struct Done {
@@ -311,7 +330,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Makes room ahead and drops what is older than `retention`; to be called now and then by one process.
     /// Answers the oldest revision kept.
-    fn maintain(&self, retention: Retention) -> Answer<'_, Revision>;
+    fn maintain(&self, retention: Retention) -> Answer<'_, Upkeep>;
 
     // ---- sealed bodies: see the module `sealing` --------------------------------------------------------
 

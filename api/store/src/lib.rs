@@ -70,7 +70,7 @@ mod tail;
 pub mod types;
 
 pub use backend::{
-    Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings,
+    Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings, Upkeep,
 };
 pub use memory::{MemoryBackend, MemoryDatabase};
 pub use metrics::{Count, Histogram, StoreMetrics};

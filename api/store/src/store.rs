@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::backend::{
-    Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings,
+    Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings, Upkeep,
 };
 use crate::cache::{Cache, PATIENCE};
 use crate::committer;
@@ -388,7 +388,7 @@ impl Store {
 
     /// Makes room ahead and drops what is older than `retention`; for the compaction loop. Answers the
     /// oldest revision kept.
-    pub async fn maintain(&self, retention: Retention) -> Result<Revision, ReadError> {
+    pub async fn maintain(&self, retention: Retention) -> Result<Upkeep, ReadError> {
         read(self.inner.backend.maintain(retention)).await
     }
 

@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use horchestra_core::kind::Kind;
 use horchestra_core::kinds::application::Application;
+use horchestra_runtime::Metrics;
 use horchestra_store::Store;
 use horchestra_store::postgres::{Options, PostgresBackend, migrate};
 use horchestra_store::store::StoreOptions;
 use horchestra_testkit::{Cluster, ClusterOptions};
+use horchestra_workers::scheduler::metrics::SchedulerMetrics;
 use horchestra_workers::scheduler::plugins::{Strategy, default_profile};
 use horchestra_workers::scheduler::reconcile::Scheduler;
 use horchestra_workers::substrate::Reconciler;
@@ -31,7 +33,9 @@ pub async fn measure() -> Result<()> {
     println!("{NODES} nodes and {APPS} applications made in {:.1} s", began.elapsed().as_secs_f64());
 
     let (recorder, telling) = world.recorder();
-    let mut scheduler = Scheduler::new(world.service.clone(), default_profile(Strategy::Spread)?, recorder);
+    let metrics = SchedulerMetrics::new(&Metrics::new("bench", "0", None));
+    let profile = default_profile(Strategy::Spread)?;
+    let mut scheduler = Scheduler::new(world.service.clone(), profile, recorder, metrics);
     let term = world.term("scheduler").await?;
     scheduler.begin_term();
     // Before the first beats that it sees nobody counts as heard of.

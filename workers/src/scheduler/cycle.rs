@@ -10,6 +10,8 @@ use super::{queue, report};
 pub struct Decision {
     pub app: Pending,
     pub outcome: Outcome,
+    /// Of one that waits: the plugins that turned it, or a node for it, down.
+    pub turned_down_by: Vec<&'static str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,24 +29,42 @@ pub fn plan(profile: &Profile, cluster: &mut Cluster, mut pending: Vec<Pending>)
     pending
         .into_iter()
         .map(|app| {
-            let outcome = match place(profile, cluster, &app) {
-                Ok(node) => Outcome::Bind(node),
+            let mut turned_down_by = Vec::new();
+            let outcome = match place(profile, cluster, &app, &mut turned_down_by) {
+                Ok(node) => {
+                    turned_down_by = Vec::new();
+                    Outcome::Bind(node)
+                }
                 Err(message) => Outcome::Wait(message),
             };
-            Decision { app, outcome }
+            Decision { app, outcome, turned_down_by }
         })
         .collect()
 }
 
 /// The cycle of one Application: the node it is reserved on, or the message that says why there is none.
-fn place(profile: &Profile, cluster: &mut Cluster, app: &Pending) -> Result<String, String> {
+fn place(
+    profile: &Profile,
+    cluster: &mut Cluster,
+    app: &Pending,
+    turned_down_by: &mut Vec<&'static str>,
+) -> Result<String, String> {
     let mut state = CycleState::default();
-    for point in profile.plugins().filter_map(|plugin| plugin.pre_filter()) {
-        point.pre_filter(&mut state, app, cluster).map_err(|why| report::not_schedulable(why.text()))?;
+    for plugin in profile.plugins() {
+        let Some(point) = plugin.pre_filter() else { continue };
+        point.pre_filter(&mut state, app, cluster).map_err(|why| {
+            turned_down_by.push(plugin.name());
+            report::not_schedulable(why.text())
+        })?;
     }
     let mut nodes = Candidates::of(cluster);
-    for point in profile.plugins().filter_map(|plugin| plugin.filter()) {
+    for plugin in profile.plugins() {
+        let Some(point) = plugin.filter() else { continue };
+        let before = nodes.open().len();
         point.filter(&state, app, cluster, &mut nodes);
+        if nodes.open().len() < before {
+            turned_down_by.push(plugin.name());
+        }
     }
     let chosen = if nodes.open().is_empty() {
         post_filter(profile, cluster, app, &mut state, &nodes)

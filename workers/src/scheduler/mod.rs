@@ -14,6 +14,7 @@
 pub mod cluster;
 pub mod cycle;
 pub mod framework;
+pub mod metrics;
 mod neighbours;
 pub mod plugins;
 pub mod profile;

@@ -1,7 +1,7 @@
 //! The loop around the pure core: snapshot in, guarded bindings and messages out.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
@@ -16,6 +16,7 @@ use horchestra_store::{Change, ChangeKind, Entry, Revision, Snapshot};
 
 use super::cluster::{Amounts, Cluster, Liveness, NodeInfo, Pending, Placed, VolumeInfo};
 use super::cycle::{self, Outcome};
+use super::metrics::SchedulerMetrics;
 use super::profile::Profile;
 use super::report;
 use crate::heartbeats::{Heard, Heartbeats};
@@ -38,20 +39,28 @@ pub struct Scheduler {
     heartbeats: Heartbeats,
     /// The ready timeout.
     timeout: Duration,
+    metrics: SchedulerMetrics,
 }
 
 impl Scheduler {
-    pub fn new(service: Service, profile: Profile, recorder: Recorder) -> Scheduler {
+    pub fn new(
+        service: Service,
+        profile: Profile,
+        recorder: Recorder,
+        metrics: SchedulerMetrics,
+    ) -> Scheduler {
         let timeout = service.config().ready_timeout;
         let (profile, heartbeats) = (Arc::new(profile), Heartbeats::new(timeout));
-        Scheduler { service, recorder, profile, heartbeats, timeout }
+        Scheduler { service, recorder, profile, heartbeats, timeout, metrics }
     }
 
     async fn reconcile(&mut self, term: &Term) -> Result<PassReport, PassError> {
         let store = self.service.store().clone();
         let heard = self.heartbeats.refresh(&store).await.map_err(PassError::Read)?;
         let snapshot = store.snapshot();
+        let begun = Instant::now();
         let View { mut cluster, pending, unprovided } = view(&snapshot, &heard);
+        let begun = self.metrics.phase("view", begun);
         let unheard = cluster.nodes().any(|node| node.liveness == Liveness::Unheard);
         let waiting = !pending.is_empty();
         // Planning a large backlog takes a while and never yields: off the threads that renew leases.
@@ -62,6 +71,8 @@ impl Scheduler {
         })
         .await
         .map_err(|_| PassError::Panicked)?;
+        self.metrics.decided(&decisions);
+        let begun = self.metrics.phase("plan", begun);
 
         let mut bindings = Vec::new();
         let mut messages = Vec::new();
@@ -76,7 +87,9 @@ impl Scheduler {
         for chunk in bindings.chunks(BIND_BATCH) {
             self.bind(term, &cluster, chunk, &mut report, &mut messages).await?;
         }
+        let begun = self.metrics.phase("bind", begun);
         self.tell(term, messages, &mut report).await?;
+        self.metrics.phase("tell", begun);
         report.again_in = if report.refused > 0 {
             // Planned from something that is no more: what replaced it may already be in the cache.
             Some(AFTER_REFUSAL)
@@ -130,11 +143,16 @@ impl Scheduler {
                 node_revision: cluster.node(node).map(|node| node.revision),
             })
             .collect();
+        self.metrics.batch(chunk.len());
         let outcomes = self.service.bind(&context, bindings).await;
         for ((app, node), outcome) in chunk.iter().zip(outcomes) {
+            if let Err(error) = &outcome {
+                self.metrics.conflict(error);
+            }
             match outcome {
                 Ok(outcome) => {
                     report.writes += 1;
+                    self.metrics.bound(app);
                     tracing::info!(application = %app.key, node, "bound");
                     let message = format!("bound to node {node}");
                     self.recorder.record(Subject::of(&outcome.entry), &reasons::SCHEDULED, message);

@@ -8,6 +8,7 @@ use horchestra_auth::identity::Credential;
 use horchestra_auth::rbac::FixedPolicy;
 use horchestra_auth::{Authorizer, Identity};
 use horchestra_core::kind::{Key, Kind};
+use horchestra_runtime::Metrics;
 use horchestra_service::{
     At, Body, Caller, Observer, Ready, ReadyVerdict, Recorder, RequestContext, Service, ServiceConfig,
     WriteOptions,
@@ -16,6 +17,7 @@ use horchestra_store::{Retention, Store};
 use horchestra_testkit::eventually;
 use horchestra_workers::compaction::Compaction;
 use horchestra_workers::expiry::EventRetention;
+use horchestra_workers::scheduler::metrics::SchedulerMetrics;
 use horchestra_workers::scheduler::plugins::{Strategy, default_profile};
 use horchestra_workers::scheduler::reconcile::Scheduler;
 use horchestra_workers::substrate::{PassError, Reconciler, Term};
@@ -55,6 +57,11 @@ async fn create(service: &Service, kind: Kind, namespace: &str, object: Value) {
 async fn term(service: &Service, name: &str) -> Term {
     let lease = service.store().acquire_lease(name, Uuid::new_v4(), TERM).await.unwrap();
     Term { lease: lease.expect("nobody else asks") }
+}
+
+fn compaction(service: &Service, events: EventRetention) -> Compaction {
+    let metrics = Metrics::new("test", "0", None);
+    Compaction::new(service.clone(), Retention::default(), events, &metrics)
 }
 
 /// An Event that was last observed so many minutes ago.
@@ -99,13 +106,13 @@ async fn an_event_is_kept_for_an_hour_after_it_was_last_observed() {
     )
     .await;
     let term = term(&service, "compaction").await;
-    let compaction = || Compaction::new(service.clone(), Retention::default(), EventRetention::default());
-    assert_eq!(compaction().pass(&term).await.unwrap().writes, 0);
-    assert_eq!(compaction().with_clock(in_an_hour).pass(&term).await.unwrap().writes, 0);
+    let fresh = || compaction(&service, EventRetention::default());
+    assert_eq!(fresh().pass(&term).await.unwrap().writes, 0);
+    assert_eq!(fresh().with_clock(in_an_hour).pass(&term).await.unwrap().writes, 0);
     assert_eq!(names(&service).await, set(&["old", "new", "future"]));
 
     // The third claims to have been seen in an hour and a half, which by then is so.
-    assert_eq!(compaction().with_clock(in_two_hours).pass(&term).await.unwrap().writes, 2);
+    assert_eq!(fresh().with_clock(in_two_hours).pass(&term).await.unwrap().writes, 2);
     assert_eq!(names(&service).await, set(&["future"]));
     let web = Key::namespaced(Kind::Application, "default", "web");
     service.get(&web, At::Fresh).await.expect("nothing but Events expires");
@@ -122,7 +129,7 @@ async fn a_namespace_holds_a_bounded_number_of_events() {
     }
     let term = term(&service, "compaction").await;
     let few = EventRetention { per_namespace: 4, ..EventRetention::default() };
-    let mut compaction = Compaction::new(service.clone(), Retention::default(), few);
+    let mut compaction = compaction(&service, few);
     assert_eq!(compaction.pass(&term).await.unwrap().writes, 6);
     assert_eq!(names(&service).await, set(&["d6", "d7", "d8", "d9", "o0", "o1", "o2"]));
     assert_eq!(compaction.pass(&term).await.unwrap().writes, 0);
@@ -135,8 +142,7 @@ async fn who_no_longer_leads_deletes_nothing() {
     let old = term(&service, "compaction").await;
     service.store().release_lease(&old.lease).await.unwrap();
     term(&service, "compaction").await;
-    let mut compaction = Compaction::new(service.clone(), Retention::default(), EventRetention::default())
-        .with_clock(in_two_hours);
+    let mut compaction = compaction(&service, EventRetention::default()).with_clock(in_two_hours);
     assert!(matches!(compaction.pass(&old).await, Err(PassError::Deposed)));
     assert_eq!(names(&service).await, set(&["e"]));
 }
@@ -149,7 +155,9 @@ async fn the_scheduler_tells_of_placements_and_once_of_what_cannot_be_placed() {
     let writing = tokio::spawn(task);
     let term = term(&service, "scheduler").await;
     let profile = default_profile(Strategy::Spread).unwrap();
-    let mut scheduler = Scheduler::new(service.clone(), profile, recorder);
+    let metrics = Metrics::new("test", "0", None);
+    let counters = SchedulerMetrics::new(&metrics);
+    let mut scheduler = Scheduler::new(service.clone(), profile, recorder, counters);
     let app = json!({"metadata": {"name": "web"}, "spec": {"image": "x"}});
     create(&service, Kind::Application, "default", app).await;
     for _ in 0..3 {
@@ -197,6 +205,14 @@ async fn the_scheduler_tells_of_placements_and_once_of_what_cannot_be_placed() {
     drop(scheduler);
     tokio::time::timeout(SOON, writing).await.expect("it ends with the last recorder").unwrap();
     assert_eq!(told("Scheduled").await.len(), 1);
+    let shown = metrics.encode().unwrap();
+    for line in [
+        r#"horchestra_scheduler_attempts_total{result="bind"} 1"#,
+        "horchestra_scheduler_create_to_bound_seconds_count 1",
+        "horchestra_scheduler_bind_batch_sum 1.0",
+    ] {
+        assert!(shown.contains(line), "{line} is missing:\n{shown}");
+    }
 }
 
 async fn term_context(service: &Service) -> RequestContext {

@@ -270,6 +270,18 @@ fn room_for_one_goes_to_the_older_application() {
 }
 
 #[test]
+fn whoever_waits_knows_who_turned_nodes_down() {
+    let cordoned = NodeInfo { unschedulable: true, ..node("n2") };
+    let profile = plugins::default_profile(Strategy::Spread).unwrap();
+    let plan = |app| {
+        let mut cluster = Cluster::new([node("n1"), cordoned.clone()]);
+        cycle::plan(&profile, &mut cluster, vec![app]).remove(0).turned_down_by
+    };
+    assert_eq!(plan(waiting("large", requests("8", "1Gi"))), ["NodeSchedulable", "NodeResourcesFit"]);
+    assert_eq!(plan(waiting("small", requests("1", "1Gi"))), [""; 0], "it does not wait");
+}
+
+#[test]
 fn the_message_counts_equal_reasons() {
     let mut cluster = Cluster::new([node("n1"), node("n2")]);
     let message = place(&mut cluster, waiting("large", requests("8", "1Gi"))).unwrap_err();

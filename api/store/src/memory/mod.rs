@@ -32,7 +32,7 @@ use uuid::Uuid;
 
 use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
-    Loaded, OwnedClaim, Pruned, Retention, Settings, Undone,
+    Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
@@ -324,11 +324,8 @@ impl Backend for MemoryBackend {
         self.with(|state, _| state.tables.claims(space))
     }
 
-    fn maintain(&self, retention: Retention) -> Answer<'_, Revision> {
-        self.with(move |state, now| {
-            state.tables.maintain(retention, now);
-            state.tables.oldest
-        })
+    fn maintain(&self, retention: Retention) -> Answer<'_, Upkeep> {
+        self.with(move |state, now| state.tables.maintain(retention, now))
     }
 
     fn sealed_heads<'a>(

@@ -11,7 +11,7 @@ use super::presence::Presence;
 use super::{EPOCH_JUMP, micros};
 use crate::backend::{
     BackendError, Changes, ClaimRow, Done, Fingerprint, Head, HistoryOf, HistoryRow, Identity, Loaded,
-    LogRow, OwnedClaim, Retention, Settings, Undone,
+    LogRow, OwnedClaim, Retention, Settings, Undone, Upkeep,
 };
 use crate::batch::counts_as_content;
 use crate::sealing;
@@ -432,7 +432,8 @@ impl Tables {
         self.oldest += Revision::try_from(dropped).unwrap_or(0);
     }
 
-    pub fn maintain(&mut self, retention: Retention, now: i64) {
+    pub fn maintain(&mut self, retention: Retention, now: i64) -> Upkeep {
+        let mut done = Upkeep { headroom: Revision::MAX, ..Upkeep::default() };
         let horizon = now.saturating_sub(micros(retention.log));
         if let Some(last) = self.log.iter().take_while(|logged| logged.row.at < horizon).last() {
             self.compact(last.row.change.revision);
@@ -442,15 +443,19 @@ impl Tables {
         for (uid, rows) in histories {
             let last = rows.last();
             if last.is_some_and(|last| last.deleted && last.at < horizon) {
+                done.tombstones += 1;
                 continue;
             }
             // A tombstone is no version.
             let kept = retention.versions + usize::from(last.is_some_and(|last| last.deleted));
             let dropped = rows.len().saturating_sub(kept);
+            done.versions += dropped;
             self.history.insert(uid, rows.skip(dropped));
         }
         let outcomes = std::mem::take(&mut self.outcomes);
+        let before = outcomes.len();
         self.outcomes =
             outcomes.into_iter().filter(|(_, outcome)| outcome.at > now - OUTCOMES_KEPT).collect();
+        Upkeep { oldest: self.oldest, outcomes: before - self.outcomes.len(), ..done }
     }
 }

@@ -10,9 +10,11 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, Row};
 use tokio::time::timeout;
 
+use super::connection::Bound;
 use super::lanes::CALL_LIMIT;
+use super::statements::Statement;
 use super::{PostgresBackend, errors, statements};
-use crate::backend::{BackendError, Retention};
+use crate::backend::{BackendError, Retention, Upkeep};
 use crate::types::Revision;
 
 const SPAN: Revision = 262_144;
@@ -20,6 +22,12 @@ const SPAN: Revision = 262_144;
 const STRETCH: Revision = 10_000;
 /// Tombstones that one statement ends.
 const TOMBSTONES: u64 = 1_000;
+/// Outcomes that one statement ends.
+const OUTCOMES: u64 = 100_000;
+/// Partitions that a round takes out of the log, and statements of each sort of trimming in it: the lease of the
+/// loop is looked at again between rounds, and its other work has its turn.
+const PARTITIONS: usize = 16;
+const TRIMMINGS: usize = 32;
 
 /// A partition of the log: the n-th span of revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,26 +55,32 @@ impl Partition {
     }
 }
 
+fn rows_as_usize(rows: u64) -> usize {
+    usize::try_from(rows).unwrap_or(usize::MAX)
+}
+
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl PostgresBackend {
-    pub(super) async fn maintain_log(&self, retention: Retention) -> Result<Revision, BackendError> {
+    pub(super) async fn maintain_log(&self, retention: Retention) -> Result<Upkeep, BackendError> {
+        let mut done = Upkeep::default();
         let head = self.read_head().await?;
         self.ensure_partitions(head.revision).await?;
         // A snapshot that somebody keeps open makes detaching wait until it is given up: the next round goes on
         // with it, and the rest of the upkeep does not depend on it.
-        if let Err(error) = self.detach_old(head.revision, retention.log).await {
+        if let Err(error) = self.detach_old(head.revision, retention.log, &mut done).await {
             tracing::warn!(%error, "old partitions of the change log stay for now");
         }
-        let oldest = self.read_head().await?.oldest;
-        self.drop_detached(oldest).await?;
-        self.trim(retention).await?;
-        Ok(oldest)
+        done.oldest = self.read_head().await?.oldest;
+        self.drop_detached(done.oldest).await?;
+        self.trim(retention, &mut done).await?;
+        done.headroom = self.headroom().await?;
+        Ok(done)
     }
 
-    async fn detach_old(&self, head: Revision, age: Duration) -> Result<(), BackendError> {
+    async fn detach_old(&self, head: Revision, age: Duration, done: &mut Upkeep) -> Result<(), BackendError> {
         for partition in self.partitions().await?.into_iter().filter(|partition| partition.pending) {
             self.alter(format!(
                 "alter table horchestra.events detach partition {} finalize",
@@ -78,6 +92,10 @@ impl PostgresBackend {
             if partition.end() > head || !self.is_older(partition, age).await? {
                 break;
             }
+            if done.partitions == PARTITIONS {
+                done.unfinished = true;
+                break;
+            }
             let query = sqlx::query(statements::RAISE_OLDEST.sql).bind(partition.end() - 1);
             self.change(statements::RAISE_OLDEST, query).await?;
             self.alter(format!(
@@ -85,6 +103,7 @@ impl PostgresBackend {
                 partition.name()
             ))
             .await?;
+            done.partitions += 1;
         }
         Ok(())
     }
@@ -136,35 +155,62 @@ impl PostgresBackend {
         Ok(())
     }
 
-    async fn trim(&self, retention: Retention) -> Result<(), BackendError> {
-        self.trim_history(i64::try_from(retention.versions).unwrap_or(i64::MAX).max(1)).await?;
-        loop {
-            let query = sqlx::query(statements::TRIM_TOMBSTONES.sql).bind(micros(retention.tombstones));
-            if self.change(statements::TRIM_TOMBSTONES, query).await?.rows_affected() < TOMBSTONES {
-                break;
-            }
-        }
-        self.change(statements::TRIM_COMMITS, sqlx::query(statements::TRIM_COMMITS.sql)).await?;
+    async fn trim(&self, retention: Retention, done: &mut Upkeep) -> Result<(), BackendError> {
+        self.trim_history(i64::try_from(retention.versions).unwrap_or(i64::MAX).max(1), done).await?;
+        let age = micros(retention.tombstones);
+        let tombstones = statements::TRIM_TOMBSTONES;
+        let (ended, more) =
+            self.in_stretches(tombstones, || sqlx::query(tombstones.sql).bind(age), TOMBSTONES).await?;
+        done.tombstones = ended;
+        done.unfinished |= more;
+        let outcomes = statements::TRIM_COMMITS;
+        let (ended, more) = self.in_stretches(outcomes, || sqlx::query(outcomes.sql), OUTCOMES).await?;
+        done.outcomes = ended;
+        done.unfinished |= more;
         self.change(statements::TRIM_NONCES, sqlx::query(statements::TRIM_NONCES.sql)).await?;
         Ok(())
     }
 
+    /// Repeats a statement that removes at most `stretch` rows until there are no more; answers how many it
+    /// removed, and whether there may be more.
+    async fn in_stretches<'q>(
+        &self,
+        statement: Statement,
+        query: impl Fn() -> Bound<'q>,
+        stretch: u64,
+    ) -> Result<(usize, bool), BackendError> {
+        let mut removed = 0;
+        for _ in 0..TRIMMINGS {
+            let rows = self.change(statement, query()).await?.rows_affected();
+            removed += rows_as_usize(rows);
+            if rows < stretch {
+                return Ok((removed, false));
+            }
+        }
+        Ok((removed, true))
+    }
+
     /// Only objects that changed since the last time can have a version too many: the log says which.
-    async fn trim_history(&self, versions: i64) -> Result<(), BackendError> {
+    async fn trim_history(&self, versions: i64, done: &mut Upkeep) -> Result<(), BackendError> {
         let head = self.read_head().await?.revision;
         let rows = self.read(statements::TRIMMED, sqlx::query(statements::TRIMMED.sql)).await?;
         let mut from: Revision = match rows.first() {
             Some(row) => row.try_get(0).map_err(errors::of_read)?,
             None => return Ok(()),
         };
-        while from < head {
+        for _ in 0..TRIMMINGS {
+            if from >= head {
+                return Ok(());
+            }
             let to = head.min(from + STRETCH);
             let query = sqlx::query(statements::TRIM_HISTORY.sql).bind(from).bind(to).bind(versions);
-            self.change(statements::TRIM_HISTORY, query).await?;
+            done.versions +=
+                rows_as_usize(self.change(statements::TRIM_HISTORY, query).await?.rows_affected());
             let query = sqlx::query(statements::RAISE_TRIMMED.sql).bind(to);
             self.change(statements::RAISE_TRIMMED, query).await?;
             from = to;
         }
+        done.unfinished |= from < head;
         Ok(())
     }
 

@@ -64,7 +64,7 @@ use uuid::Uuid;
 
 use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
-    Loaded, OwnedClaim, Pruned, Retention, Settings, Undone,
+    Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
@@ -219,7 +219,7 @@ impl Backend for PostgresBackend {
         self.read_all_claims(after, limit).boxed()
     }
 
-    fn maintain(&self, retention: Retention) -> Answer<'_, Revision> {
+    fn maintain(&self, retention: Retention) -> Answer<'_, Upkeep> {
         self.maintain_log(retention).boxed()
     }
 
