@@ -16,6 +16,7 @@ use horchestra_runtime::telemetry;
 use horchestra_store::postgres;
 
 use crate::http::limits::{Limit, Limits};
+use crate::import::{self, ImportArgs};
 use crate::secret_keys::{self, ResealArgs, SecretKeysArgs};
 use crate::serve;
 use crate::server::proxy::Block;
@@ -40,6 +41,8 @@ pub enum Command {
     SecretKeys(SecretKeysArgs),
     /// Seal every stored Secret with the key that seals now; safe beside running replicas, and to run again
     Reseal(ResealArgs),
+    /// Store the objects of another control plane of this API as they are, in a database of their own
+    Import(ImportArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -182,6 +185,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             telemetry::init(&args.telemetry)?;
             secret_keys::reseal(&args).await
         }
+        Command::Import(args) => {
+            telemetry::init(&args.telemetry)?;
+            import::run(&args).await
+        }
         Command::Check(args) => {
             telemetry::init(&args.telemetry)?;
             check(&args.database).await
@@ -252,6 +259,9 @@ mod tests {
             ("secret-keys", false),
             ("reseal --database-url=postgres://h/d --secret-keys=/k", true),
             ("reseal --database-url=postgres://h/d", false),
+            ("import --database-url=postgres://h/d a.json b.json", true),
+            ("import --database-url=postgres://h/d --secret-keys=/k -", true),
+            ("import --database-url=postgres://h/d", false),
         ] {
             let words: Vec<&str> = words.split(' ').collect();
             assert_eq!(parse(&words).is_ok(), good, "{words:?}");

@@ -13,6 +13,7 @@ mod documents;
 mod frames;
 mod handlers;
 pub mod http;
+pub mod import;
 pub mod metrics;
 pub mod relay;
 mod render;

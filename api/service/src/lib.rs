@@ -17,7 +17,7 @@
 //!
 //! Writing is described in the module `write`, rules in `admission`, the narrow doors of loops and gateways
 //! in `doors`, reading in `read`, how Events are recorded in `events`; what is done about sealed objects in
-//! [`sealing`].
+//! [`sealing`], and how the objects of another control plane come in in [`import`].
 
 mod admission;
 mod caller;
@@ -26,6 +26,7 @@ mod conditions;
 mod doors;
 mod errors;
 mod events;
+pub mod import;
 mod placement;
 mod read;
 mod request;

@@ -16,6 +16,7 @@
 
 pub(crate) mod allocation;
 mod capacity;
+mod claims;
 mod finalizers;
 mod floor;
 mod grounds;
@@ -42,6 +43,7 @@ use horchestra_store::{Columns, Guard, Op, Snapshot};
 use serde_json::Value;
 use uuid::Uuid;
 
+pub(crate) use claims::{Claimed, claims_of};
 pub(crate) use finalizers::{CHILD_TEARDOWN, NODE_TEARDOWN, refuse_deletion_mark, set_hold as set_finalizer};
 pub(crate) use nodes::{
     ADMITTED, SELF_REGISTERED, SELF_REGISTERED_MESSAGE, ensure_status as ensure_node_status, set_admitted,

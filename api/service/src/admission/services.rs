@@ -65,7 +65,7 @@ pub(super) fn check_names(
     Ok(())
 }
 
-fn address_of(object: &Object) -> Option<IpAddr> {
+pub(super) fn address_of(object: &Object) -> Option<IpAddr> {
     object.str_at(&["spec", "clusterIP"]).parse().ok().map(folded)
 }
 

@@ -121,6 +121,13 @@ fn seal_body(
     Ok(object::encode(key.kind, &clear))
 }
 
+/// The draft of an object of a sealed kind as the store takes it, by whoever writes to the store itself.
+pub(crate) fn sealed(ring: Option<&KeyRing>, draft: &Draft) -> Result<Draft, Unusable> {
+    let ring = ring.ok_or(Unusable::NoKeys)?;
+    let body = seal_body(ring, &draft.key, draft.uid, &draft.body, draft.managed.as_deref())?;
+    Ok(Draft { body, managed: None, ..draft.clone() })
+}
+
 /// The whole object of a sealed body, and its managers. `Ok(None)`: the body is not sealed.
 fn open_body(
     ring: Option<&KeyRing>,
@@ -227,11 +234,7 @@ impl Service {
             };
         }
         let Some(keys) = self.keys() else { return Err(Unusable::NoKeys.into_status(&draft.key)) };
-        let managed = draft.managed.as_deref();
-        match seal_body(&keys.ring(), &draft.key, draft.uid, &draft.body, managed) {
-            Ok(body) => Ok(Draft { body, managed: None, ..draft }),
-            Err(error) => Err(error.into_status(&draft.key)),
-        }
+        sealed(Some(&keys.ring()), &draft).map_err(|error| error.into_status(&draft.key))
     }
 }
 

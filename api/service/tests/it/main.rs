@@ -17,6 +17,7 @@ mod finalize;
 mod forget;
 mod freeze;
 mod history;
+mod import;
 mod list;
 mod managers;
 mod nodes;

@@ -13,7 +13,7 @@ use super::super::{Attributes, Denial, Verdict};
 use super::Allocator;
 
 /// Blocks that namespaces have.
-pub(super) const SPACE: &str = "uid-block";
+pub(in super::super) const SPACE: &str = "uid-block";
 const ANNOTATION: [&str; 3] = ["metadata", "annotations", UID_RANGE_ANNOTATION];
 
 /// The block of a stored namespace; `None` also for one that cannot be read.

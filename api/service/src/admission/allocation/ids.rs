@@ -24,7 +24,7 @@ const GROUP: &str = "runAsGroup";
 const DEFAULT: &str = "default";
 
 /// The ids that Applications of a namespace run as.
-pub(super) fn space(namespace: &str) -> String {
+pub(in super::super) fn space(namespace: &str) -> String {
     format!("run-as-user/{namespace}")
 }
 

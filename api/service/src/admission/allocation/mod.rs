@@ -37,9 +37,9 @@ use horchestra_core::ranges::Network;
 use held::Held;
 
 pub(super) use addresses::choose_address;
-pub(super) use blocks::{assign_block, check_block};
+pub(super) use blocks::{SPACE as BLOCK_SPACE, assign_block, check_block};
 pub(crate) use held::Reserved;
-pub(super) use ids::{choose_ids, confine_ids};
+pub(super) use ids::{choose_ids, confine_ids, space as id_space};
 
 /// What allocation needs beside the view.
 #[derive(Debug)]
