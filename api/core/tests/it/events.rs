@@ -208,6 +208,8 @@ fn when_an_event_was_last_observed() {
     assert_eq!(last(created.clone()), "2026-03-01T11:59:00Z");
     created["lastTimestamp"] = json!("2031-01-01T00:00:00Z");
     assert_eq!(last(created), "2026-03-01T11:59:00Z", "the future does not count");
+    let ahead = json!({"metadata": {"creationTimestamp": "2026-03-01T13:00:00Z"}, "lastTimestamp": "2026-03-01T13:00:00Z"});
+    assert_eq!(last(ahead), now().to_string(), "made by a clock that is ahead: just now");
     assert!(last(json!({})).starts_with('-'), "no time at all is long ago");
 }
 

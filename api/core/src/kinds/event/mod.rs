@@ -178,16 +178,17 @@ struct Created {
 
 impl Observations {
     /// When the Event was last observed, as far as that can be before `now`: what claims to come from the
-    /// future does not count, or it would be kept until then.
+    /// future does not count, or it would be kept until then. When it was made is no claim: the clock that said so is
+    /// ahead of this one, and it was made just now.
     pub fn last(&self, now: Timestamp) -> Timestamp {
         let claimed = [
             self.series.as_ref().and_then(|series| series.last_observed_time).map(MicroTime::timestamp),
             self.last_timestamp.map(Time::timestamp),
             self.event_time.map(MicroTime::timestamp),
             self.first_timestamp.map(Time::timestamp),
-            self.metadata.creation_timestamp.map(Time::timestamp),
         ];
-        claimed.into_iter().flatten().filter(|at| *at <= now).max().unwrap_or(Timestamp::MIN)
+        let made = self.metadata.creation_timestamp.map(|at| at.timestamp().min(now));
+        claimed.into_iter().flatten().filter(|at| *at <= now).chain(made).max().unwrap_or(Timestamp::MIN)
     }
 }
 
