@@ -88,6 +88,8 @@ reasons! {
         "A component that runs to its end has failed, and what comes after it waits.";
     ROLLOUT_STARTED = "RolloutStarted", Normal, "RollingOut", ApplicationSet, APPLICATION_SETS,
         "Children of an ApplicationSet are on their way to what it says now.";
+    ROLLOUT_HELD = "RolloutHeld", Normal, "RollingOut", ApplicationSet, APPLICATION_SETS,
+        "Children of an ApplicationSet are to be changed and have to wait: for others to be available, or for the end of a pause.";
     ROLLOUT_COMPLETE = "RolloutComplete", Normal, "RollingOut", ApplicationSet, APPLICATION_SETS,
         "Every child is as the ApplicationSet says and available.";
     ROLLOUT_STALLED = "RolloutStalled", Warning, "RollingOut", ApplicationSet, APPLICATION_SETS,
@@ -103,7 +105,7 @@ reasons! {
     CERTIFICATE_ISSUED = "CertificateIssued", Normal, "Signing", CertificateSigningRequest, NODE_CSR,
         "A certificate was signed that somebody had asked for, other than a node for itself.";
     CERTIFICATE_DENIED = "CertificateDenied", Warning, "Judging", CertificateSigningRequest, NODE_CSR,
-        "A certificate request was turned down because nobody could sign it.";
+        "A certificate request was turned down: by an operator, or because nobody could sign it.";
     CERTIFICATE_HELD = "CertificateHeld", Warning, "Judging", CertificateSigningRequest, NODE_CSR,
         "A certificate request waits for an operator who approves or denies it.";
     SIGNING_FAILED = "SigningFailed", Warning, "Signing", CertificateSigningRequest, NODE_CSR,

@@ -11,7 +11,9 @@ use futures::stream::{self, StreamExt};
 use horchestra_auth::pki::CertificateRequest;
 use horchestra_core::gates::Gate;
 use horchestra_core::kind::{Key, Kind};
-use horchestra_core::kinds::certificate_signing_request::{CONDITION_ISSUED, CertificateSigningRequest};
+use horchestra_core::kinds::certificate_signing_request::{
+    CONDITION_DENIED, CONDITION_ISSUED, CertificateSigningRequest,
+};
 use horchestra_core::kinds::meta::condition;
 use horchestra_core::reasons::{self, EventReason};
 use horchestra_runtime::Backoff;
@@ -73,6 +75,8 @@ pub struct NodeCertificates {
 struct Memory {
     /// Whether it was said that there is a signer, or that there is none.
     announced: bool,
+    /// Whether a pass has looked at the requests.
+    looked: bool,
     /// What each request comes to, as of its revision.
     known: HashMap<Uuid, Known>,
     /// Requests that could not be signed, and when they are tried again.
@@ -119,6 +123,8 @@ struct Work {
     judged: Vec<Case>,
     signed: Vec<(Arc<Entry>, CertificateRequest)>,
     rotations: Vec<(Uuid, Rotation)>,
+    /// Turned down by an operator since the last look.
+    denied: Vec<Arc<Entry>>,
     held: usize,
     /// The next moment at which one of them has had its time.
     next_expiry: Option<Timestamp>,
@@ -164,6 +170,12 @@ impl NodeCertificates {
         let work = self.sort().await?;
         self.metrics.held.set(i64::try_from(work.held).unwrap_or(i64::MAX));
         self.show_signer();
+        for entry in &work.denied {
+            let request = entry.typed::<CertificateSigningRequest>();
+            let why = request.map(|request| request.status.reason.clone()).unwrap_or_default();
+            self.metrics.count(Fate::Denied, 1);
+            self.recorder.record(Subject::of(entry), &reasons::CERTIFICATE_DENIED, why);
+        }
         // First what somebody waits for.
         self.sign(&context, work.signed, &mut report, &mut again).await?;
         self.judge(&context, work.judged, &mut report).await?;
@@ -206,9 +218,14 @@ impl NodeCertificates {
     async fn sort(&mut self) -> Result<Work, PassError> {
         let (snapshot, rules, now) = (self.service.store().snapshot(), self.rules(), (self.now)());
         let known = std::mem::take(&mut self.memory.known);
+        let first = !std::mem::replace(&mut self.memory.looked, true);
         // Reading many requests takes a while and never yields: off the threads that renew leases.
         let sorting = tokio::task::spawn_blocking(move || sort(&snapshot, rules, known, now));
-        let (work, known) = sorting.await.map_err(|_| PassError::Panicked)?;
+        let (mut work, known) = sorting.await.map_err(|_| PassError::Panicked)?;
+        if first {
+            // What was decided before this term was told of then.
+            work.denied.clear();
+        }
         self.memory.failed.retain(|uid, _| known.contains_key(uid));
         self.memory.known = known;
         Ok(work)
@@ -509,7 +526,13 @@ fn sort(
     for entry in snapshot.list(Kind::CertificateSigningRequest, None) {
         let known = match old.remove(&entry.uid) {
             Some(known) if known.revision == entry.revision => known,
-            _ => know(entry, rules),
+            before => {
+                let was_decided = before.is_some_and(|known| matches!(known.state, State::Decided(_)));
+                if !was_decided && is_denied_by_operator(entry) {
+                    work.denied.push(Arc::clone(entry));
+                }
+                know(entry, rules)
+            }
         };
         let expired = known.until.is_some_and(|until| until <= now);
         match &known.state {
@@ -535,6 +558,14 @@ fn sort(
         all.insert(entry.uid, known);
     }
     (work, all)
+}
+
+fn is_denied_by_operator(entry: &Entry) -> bool {
+    let request = entry.typed::<CertificateSigningRequest>().ok();
+    request.is_some_and(|request| {
+        condition(&request.status.conditions, CONDITION_DENIED)
+            .is_some_and(|denied| denied.reason == "DeniedByOperator")
+    })
 }
 
 fn know(entry: &Entry, rules: Rules) -> Known {
@@ -564,9 +595,10 @@ impl Reconciler for NodeCertificates {
     }
 
     fn wakes(&self, change: &Change) -> bool {
-        // What was decided, by an operator or by this loop, needs nothing but its time.
+        // What was decided needs nothing but its time; that an operator turned it down is told of.
         change.kind != ChangeKind::Deleted
-            && change.entry.typed::<CertificateSigningRequest>().is_ok_and(|request| !request.is_decided())
+            && (is_denied_by_operator(&change.entry)
+                || change.entry.typed::<CertificateSigningRequest>().is_ok_and(|it| !it.is_decided()))
     }
 
     fn begin_term(&mut self) {

@@ -65,6 +65,8 @@ struct Counts {
 const COMPLETE: &str = "Complete";
 const ROLLING: &str = "Progressing";
 const EXCEEDED: &str = "ProgressDeadlineExceeded";
+/// Why children that differ are not changed.
+const HELD: [&str; 2] = ["RolloutHeld", "RolloutPaused"];
 
 pub fn report(situation: &Situation, outlook: &Outlook, outcome: &Outcome) -> Reported {
     let terminating = situation.entry.deleting;
@@ -313,6 +315,11 @@ fn events(situation: &Situation, report: &SetReport) -> Vec<(&'static EventReaso
             warnings.iter().find(|(kind, reason, _)| *kind == verdict.kind && *reason == verdict.reason);
         if let (false, Some((_, _, reason))) = (known, warning) {
             events.push((*reason, verdict.message.clone()));
+        }
+        // How many have to wait changes with every child that is changed, and is no news.
+        let held = verdict.kind == CONDITION_CONVERGED && HELD.contains(&verdict.reason);
+        if held && before.is_none_or(|it| it.reason != verdict.reason) {
+            events.push((&reasons::ROLLOUT_HELD, verdict.message.clone()));
         }
         if verdict.kind == CONDITION_PROGRESSING {
             let same_generation = before.is_some_and(|it| it.observed_generation == Some(report.generation));

@@ -1,11 +1,12 @@
 //! Requests that wait, and what people are told of them.
 
+use horchestra_core::doors::Door;
 use horchestra_core::kind::Kind;
-use horchestra_service::{Body, WriteOptions};
+use horchestra_service::{Body, Order, WriteOptions};
 use horchestra_testkit::eventually;
 use serde_json::json;
 
-use super::support::{SOON, TestSigner, World, agent, operator, request};
+use super::support::{SOON, TestSigner, World, agent, key, operator, request};
 
 #[tokio::test]
 async fn a_renewal_is_held_while_the_gate_is_off_and_signed_once_it_is_on() {
@@ -69,4 +70,39 @@ async fn what_waits_costs_nothing_until_it_changes() {
     // One that changes is the only one that is written.
     world.create(&agent("node-7", "aa"), "again", &request("node-7")).await;
     assert_eq!(world.pass_of(&mut reconciler).await.writes, 1);
+}
+
+#[tokio::test]
+async fn a_denial_by_an_operator_is_told_of_once() {
+    let world = World::new(false).await;
+    let mut reconciler = world.reconciler(None);
+    world.create(&operator(), "before", &request("node-1")).await;
+    deny(&world, "before").await;
+    world.pass_of(&mut reconciler).await;
+    // One that it has seen, and one that it has not.
+    world.create(&operator(), "seen", &request("node-2")).await;
+    world.pass_of(&mut reconciler).await;
+    deny(&world, "seen").await;
+    world.create(&operator(), "unseen", &request("node-3")).await;
+    deny(&world, "unseen").await;
+    for _ in 0..3 {
+        assert_eq!(world.pass_of(&mut reconciler).await.writes, 0);
+    }
+    let told = eventually(SOON, async || {
+        let mut told = world.told("CertificateDenied").await;
+        told.sort();
+        if told.len() >= 2 { Ok(told) } else { Err(format!("{told:?}")) }
+    })
+    .await;
+    let about: Vec<&str> = told.iter().map(|(about, _)| about.as_str()).collect();
+    assert_eq!(about, ["CertificateSigningRequest/seen", "CertificateSigningRequest/unseen"]);
+    assert!(told[0].1.contains("denied by operator: not ours"), "{told:?}");
+    // Who leads next does not tell of it again.
+    world.pass(None).await;
+    assert_eq!(world.told("CertificateDenied").await.len(), 2);
+}
+
+async fn deny(world: &World, name: &str) {
+    let order = Order { message: Some("not ours".to_owned()), ..Order::default() };
+    world.service.act(&operator(), &key(name), Door::Deny, &order, &WriteOptions::default()).await.unwrap();
 }

@@ -215,6 +215,47 @@ async fn people_are_told_of_what_is_news() {
     eventually(Duration::from_secs(20), async || told_of(&world, "web-b").await == ["ChildCreated 1"]).await;
 }
 
+#[tokio::test]
+async fn people_are_told_of_each_turn_of_a_rollout_once() {
+    let mut world = World::new(&["n1"]).await;
+    let of = |image: &str, rollout: serde_json::Value| json!({"applications": [replicas("a", image, 3)], "rollout": rollout});
+    let one_by_one = || json!({"maxUnavailable": 1});
+    world.put_set("web", of("x", one_by_one())).await;
+    world.converge().await;
+    // Two have to wait, then one, then none.
+    world.put_set("web", of("y", one_by_one())).await;
+    world.converge().await;
+    world.put_set("web", of("z", json!({"paused": true}))).await;
+    world.converge().await;
+    world.put_set("web", of("z", one_by_one())).await;
+    world.converge().await;
+    assert_eq!(world.summary("web").await, "Ready 3/3/3");
+    // Made, rolled, and rolled again after the pause, which is held by the pause and by the budget.
+    let expected = ["RolloutComplete 3", "RolloutHeld 3", "RolloutStarted 3"];
+    eventually(Duration::from_secs(20), async || {
+        let told = counted(told_of(&world, "web").await);
+        if told == expected { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await;
+
+    world.put_set("web", of("w", json!({"maxUnavailable": 1, "progressDeadlineSeconds": 1}))).await;
+    let stalled = async || {
+        world.pass().await;
+        told_of(&world, "web").await.contains(&"RolloutStalled 1".to_owned())
+    };
+    eventually(Duration::from_secs(20), stalled).await;
+}
+
+/// Events of one reason together, whatever their messages.
+fn counted(told: Vec<String>) -> Vec<String> {
+    let mut counts = std::collections::BTreeMap::<String, i64>::new();
+    for event in told {
+        let (reason, count) = event.split_once(' ').expect("a count");
+        *counts.entry(reason.to_owned()).or_default() += count.parse::<i64>().unwrap();
+    }
+    counts.into_iter().map(|(reason, count)| format!("{reason} {count}")).collect()
+}
+
 /// Reasons and counts of the Events about an object.
 async fn told_of(world: &World, name: &str) -> Vec<String> {
     let snapshot = world.service.store().fresh().await.unwrap();
