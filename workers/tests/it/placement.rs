@@ -82,6 +82,18 @@ fn neighbours_decide_where_an_application_fits() {
             json!({}),
             Ok("n1"),
         ),
+        (
+            "kept off its node alone, where no node has the label that domains go by",
+            application(
+                "default",
+                "loner",
+                json!({}),
+                workload("workloadAntiAffinity", json!({"app": "web"}), "rack"),
+            ),
+            json!({"app": "web"}),
+            json!({}),
+            Ok("n1"),
+        ),
     ];
     for (name, peer, labels, spec, expected) in cases {
         let mut cluster = Cluster::new([node("n1"), node("n2")]);

@@ -64,3 +64,23 @@ pub fn default_profile(strategy: Strategy) -> Result<Profile, ProfileError> {
         ("DefaultBinder", 1),
     ])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_spread_over_the_whole_scale() {
+        for (raw, expected) in [
+            (&[1, 2, 4][..], &[0, 33, 100][..]),
+            (&[-5, 0, 5], &[0, 50, 100]),
+            (&[-3, -1], &[0, 100]),
+            (&[7, 7, 7], &[0, 0, 0]),
+            (&[], &[]),
+        ] {
+            let mut scores = raw.to_vec();
+            normalize(&mut scores);
+            assert_eq!(scores, expected, "{raw:?}");
+        }
+    }
+}

@@ -77,14 +77,19 @@ impl ScorePlugin for NodeResourcesFit {
         for (node, score) in nodes.iter().zip(scores) {
             let node = cluster.at(*node);
             let utilization = utilization(node.used.saturating_add(app.requests), node.capacity);
-            let share = match self.strategy {
-                Strategy::Spread => (1.0 - utilization) * MAX_SCORE as f64,
-                Strategy::Binpack => utilization * MAX_SCORE as f64,
-            };
-            *score = (share as Score).clamp(0, MAX_SCORE);
+            *score = points(self.strategy, utilization);
         }
         Ok(())
     }
+}
+
+/// Whole points, cut off as binary fractions have it: 0.9 in use is 9 points of emptiness, not 10.
+fn points(strategy: Strategy, utilization: f64) -> Score {
+    let share = match strategy {
+        Strategy::Spread => (1.0 - utilization) * MAX_SCORE as f64,
+        Strategy::Binpack => utilization * MAX_SCORE as f64,
+    };
+    (share as Score).clamp(0, MAX_SCORE)
 }
 
 /// The fuller of CPU (in whole milli-cores, rounded up) and memory, as a share of capacity.
@@ -102,5 +107,28 @@ impl Reserve for NodeResourcesFit {
 
     fn unreserve(&self, _: &mut CycleState, app: &Pending, node: &str, cluster: &mut Cluster) {
         cluster.displace(node, &app.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_cut_off_and_the_fuller_resource_counts() {
+        let capacity = Amounts { cpu: 4_000_000_000, memory: 1000 };
+        for (cpu, memory, spread, binpack) in [
+            (0, 0, 100, 0),
+            (0, 900, 9, 90),
+            (0, 290, 71, 28),
+            (2_000_000_000, 250, 50, 50),
+            // A part of a milli-core counts as one.
+            (1, 0, 99, 0),
+            (8_000_000_000, 0, 0, 100),
+        ] {
+            let utilization = utilization(Amounts { cpu, memory }, capacity);
+            let found = (points(Strategy::Spread, utilization), points(Strategy::Binpack, utilization));
+            assert_eq!(found, (spread, binpack), "{cpu} and {memory} in use");
+        }
     }
 }
