@@ -3,14 +3,26 @@
 //! Heartbeats are recorded by gateways with the database's clock, and ages are computed by the database, so
 //! no clock of ours takes part. What *does* need care is our own absence: a heartbeat that is old because
 //! nobody recorded it says nothing about its node. So the time since which recording has been observable
-//! ("back") is kept beside them. It starts anew with a term, after a read that failed, and after a pause of
-//! this process.
+//! ("back") is kept beside them. It starts anew with a term, after a read that failed, after a pause of
+//! this process, and when the database's clock was set: ages across such a moment say nothing.
+//!
+//! Gateways are the ones who hear. While not a single one of them is within its term, nobody is silent: what counts
+//! as silence begins when one is back ("listening").
+//!
+//! A heartbeat that lies in the future was recorded before the clock was set back. It shows that the node was
+//! heard of once, and not when.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use horchestra_store::store::HeartbeatRow;
 use horchestra_store::{ReadError, Store};
 use tokio::time::Instant;
+
+/// Microseconds by which a heartbeat may be ahead of the query that finds it.
+const AHEAD: i64 = 1_000_000;
+/// When a heartbeat counts as recorded that may have been at any time.
+const LONG_AGO: i64 = 0;
 
 /// A copy of the heartbeats, refreshed at most once a second.
 pub struct Heartbeats {
@@ -19,6 +31,8 @@ pub struct Heartbeats {
     copy: Option<(Instant, Heard)>,
     /// Microseconds since the epoch, database clock.
     back: Option<i64>,
+    /// The last moment at which no gateway was there; same unit and clock.
+    unserved: Option<i64>,
 }
 
 /// What was known at one moment.
@@ -28,6 +42,8 @@ pub struct Heard {
     pub now: i64,
     /// Since when heartbeats have been observable without a break.
     pub back: i64,
+    /// Since when, not before `back`, a gateway has been there to hear of nodes.
+    pub listening: i64,
     /// The last heartbeat of each node, same unit and clock.
     pub last: HashMap<String, i64>,
     /// Microseconds of silence that count.
@@ -43,13 +59,14 @@ impl Heard {
 
 impl Heartbeats {
     pub fn new(timeout: Duration) -> Heartbeats {
-        Heartbeats { timeout, copy: None, back: None }
+        Heartbeats { timeout, copy: None, back: None, unserved: None }
     }
 
     /// Starts over: what was observed before does not count.
     pub fn forget(&mut self) {
         self.copy = None;
         self.back = None;
+        self.unserved = None;
     }
 
     /// The heartbeats, not older than a second.
@@ -70,21 +87,43 @@ impl Heartbeats {
                 return Err(error);
             }
         };
-        let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-        let now = rows.iter().map(|row| row.at.saturating_add(micros(row.age))).max().unwrap_or(0);
-        // The first look after an absence: heartbeats up to here were not watched. Without any row there is
-        // no moment to count from yet.
+        // Without any row there is no moment to count from yet.
+        let now = rows.iter().map(|row| row.now).max().unwrap_or(0);
+        if self.was_clock_set(now) {
+            tracing::warn!(
+                "the clock of the database was set; every node gets the full ready timeout from now"
+            );
+            self.back = None;
+            self.unserved = None;
+        }
+        if rows.iter().any(|row| !row.served) {
+            self.unserved = Some(now);
+        }
+        // The first look after an absence: heartbeats up to here were not watched.
         if self.back.is_none() && !rows.is_empty() {
             self.back = Some(now);
         }
         let back = self.back.unwrap_or(now);
+        let at = |row: &HeartbeatRow| if row.at > now + AHEAD { LONG_AGO } else { row.at };
         let heard = Heard {
             now,
             back,
-            last: rows.into_iter().map(|row| (row.heartbeat.node, row.at)).collect(),
+            listening: self.unserved.map_or(back, |unserved| unserved.max(back)),
+            last: rows.iter().map(|row| (row.heartbeat.node.clone(), at(row))).collect(),
             timeout: micros(self.timeout),
         };
         self.copy = Some((Instant::now(), heard.clone()));
         Ok(heard)
     }
+
+    /// Whether the database's clock has moved otherwise than time has, by more than could be taken for silence.
+    fn was_clock_set(&self, now: i64) -> bool {
+        let Some((at, heard)) = self.copy.as_ref().filter(|(_, heard)| heard.now > 0) else { return false };
+        let expected = heard.now.saturating_add(micros(at.elapsed()));
+        now.abs_diff(expected) > micros(self.timeout / 3).unsigned_abs()
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }

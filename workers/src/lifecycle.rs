@@ -5,7 +5,8 @@
 //!
 //! **Fail static.** A verdict of "not ready" makes others act, so it is only given when the silence can be
 //! the node's. Silence counts from the moment since which somebody was there to hear (see
-//! [`crate::heartbeats`]), so after an absence of ours every node gets the full timeout. And when more than
+//! [`crate::heartbeats`]), so after an absence of ours every node gets the full timeout, be it that this loop, the
+//! database or every gateway was away, or that the database's clock was set. And when more than
 //! half of the ready nodes, and at least three, fall silent together, it is far more likely that the way to
 //! them is broken than that they all died: verdicts then stay as they are until heartbeats come back and a
 //! full timeout has passed, or for five minutes.
@@ -61,8 +62,7 @@ impl Judge {
     }
 
     fn freeze(&mut self, heard: &Heard) {
-        let freeze = i64::try_from(FREEZE.as_micros()).unwrap_or(i64::MAX).max(heard.timeout);
-        self.frozen_until = Some(heard.now + freeze);
+        self.frozen_until = Some(longest_freeze(heard));
         self.returning = false;
     }
 
@@ -76,7 +76,8 @@ impl Judge {
         let quiet = ready.iter().filter(|node| silence(heard, &node.name) > heard.timeout / 2).count();
         let overdue = ready.iter().any(|node| silence(heard, &node.name) > heard.timeout);
         let most = quiet >= 3 && quiet * 2 > ready.len();
-        match self.frozen_until {
+        // Also when the clock was set back meanwhile.
+        match self.frozen_until.map(|until| until.min(longest_freeze(heard))) {
             Some(until) if !most => {
                 // They are back: whoever stays silent gets a full timeout from now.
                 self.frozen_until = Some(until.min(heard.now + heard.timeout));
@@ -106,10 +107,15 @@ impl Judge {
     }
 }
 
+/// Until when a freeze lasts at most that begins now.
+fn longest_freeze(heard: &Heard) -> i64 {
+    heard.now + i64::try_from(FREEZE.as_micros()).unwrap_or(i64::MAX).max(heard.timeout)
+}
+
 /// Microseconds since the node was last heard of, as far as somebody was there to hear.
 fn silence(heard: &Heard, node: &str) -> i64 {
     let last = heard.last.get(node).copied().unwrap_or(i64::MIN);
-    heard.now.saturating_sub(last.max(heard.back))
+    heard.now.saturating_sub(last.max(heard.listening))
 }
 
 /// The verdict on one node, if it differs from the one that stands.

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// The first wait; doubles with every failure.
 const FIRST: Duration = Duration::from_secs(1);

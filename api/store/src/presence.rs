@@ -61,6 +61,10 @@ pub struct HeartbeatRow {
     pub heartbeat: Heartbeat,
     /// Microseconds since the epoch, database clock.
     pub at: i64,
-    /// By the database clock, at the time of the query.
+    /// By the database clock, at the time of the query. Nothing when the clock was set back since.
     pub age: Duration,
+    /// The time of the query: microseconds since the epoch, database clock.
+    pub now: i64,
+    /// Whether any gateway was within its term then: without one nobody hears nodes.
+    pub served: bool,
 }

@@ -1,12 +1,13 @@
 //! What is known of owners and nodes that are not there: whether they were deleted here, and how.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object;
 use horchestra_core::owners::{self, Owner};
 use horchestra_store::{HistoryOf, HistoryRow, Store};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::substrate::PassError;

@@ -40,13 +40,14 @@ mod plan;
 mod rest;
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
 use horchestra_core::kind::Kind;
 use horchestra_runtime::Metrics;
 use horchestra_service::{DoorError, Outcome, RequestContext, Service};
 use horchestra_store::{Change, ChangeKind};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::retries::Retries;

@@ -1,9 +1,8 @@
 //! Claims of owners that were deleted, and presence that stands for nothing.
 
-use std::time::Instant;
-
 use horchestra_service::{DoorError, RequestContext};
 use horchestra_store::ClaimRow;
+use tokio::time::Instant;
 
 use super::GarbageCollection;
 use crate::substrate::{PassError, PassReport};

@@ -1,5 +1,7 @@
 //! The judge of readiness.
 
+mod walk;
+
 use horchestra_core::kinds::meta::ConditionStatus::{self, False, True, Unknown};
 use horchestra_service::Ready;
 use horchestra_workers::heartbeats::Heard;
@@ -13,6 +15,7 @@ fn heard(now: i64, back: i64, beats: &[(&str, i64)]) -> Heard {
     Heard {
         now: now * SECOND,
         back: back * SECOND,
+        listening: back * SECOND,
         last: beats.iter().map(|(node, age)| ((*node).to_owned(), (now - age) * SECOND)).collect(),
         timeout: TIMEOUT,
     }

@@ -2,11 +2,13 @@
 
 mod certificates;
 mod expiry;
+mod faults;
 mod fleet;
 mod garbage;
 mod lifecycle;
 mod oracle;
 mod placement;
+mod placing;
 mod scheduling;
 mod sets;
 mod substrate;

@@ -145,8 +145,12 @@ fn metric(metrics: &Metrics, line: &str) -> u64 {
 }
 
 fn item(name: &str, guards: Vec<Guard>) -> Item {
+    item_of(Key::namespaced(Kind::Application, "default", name), guards)
+}
+
+fn item_of(key: Key, guards: Vec<Guard>) -> Item {
     let draft = Draft {
-        key: Key::namespaced(Kind::Application, "default", name),
+        key,
         uid: Uuid::new_v4(),
         generation: 1,
         deleting: false,
@@ -176,11 +180,12 @@ async fn a_term_begins_with_a_pass_and_a_change_leads_to_another() {
     let (runner, shutdown) = start(&probe, &store);
     eventually(SOON, async || probe.passes() == 1).await;
     store.commit(item("boring", vec![])).await.unwrap();
+    store.commit(item_of(Key::cluster(Kind::Node, "interesting"), vec![])).await.unwrap();
     store.commit(item("interesting", vec![])).await.unwrap();
     eventually(SOON, async || probe.passes() == 2).await;
     shutdown.cancel();
     tokio::time::timeout(SOON, runner).await.expect("the loop ends when told to").unwrap();
-    assert_eq!(probe.passes(), 2, "the change that does not concern it led to no pass");
+    assert_eq!(probe.passes(), 2, "neither a change nor a kind that does not concern it led to a pass");
 }
 
 #[tokio::test]
@@ -298,6 +303,32 @@ async fn one_leads_and_the_other_follows_when_it_ends() {
     eventually(SOON, async || second.passes() > 0).await;
     let (before, after) = (first.terms.lock().unwrap()[0], second.terms.lock().unwrap()[0]);
     assert!(after > before, "the epoch grows with every change of leader: {before}, {after}");
+    end.cancel();
+}
+
+/// Time is the test's: what is waited for is exactly the term of who was killed.
+#[tokio::test(start_paused = true)]
+async fn who_is_killed_has_a_successor_when_its_term_is_over() {
+    let database = MemoryDatabase::new();
+    let backends = [database.connect(), database.connect()];
+    let stores = [0, 1].map(|at| Store::open(Arc::clone(&backends[at]) as Arc<_>, StoreOptions::default()));
+    for store in &stores {
+        store.fresh().await.unwrap();
+    }
+    let options = || RunnerOptions { lease_ttl: Duration::from_secs(15), ..RunnerOptions::default() };
+    let metrics = Metrics::new("test", "0", None);
+    let (first, second) = (Probe::new(HOUR), Probe::new(HOUR));
+    let (_killed, _) = start_with(&first, &stores[0], options(), &metrics);
+    eventually(SOON, async || first.passes() == 1).await;
+    let (_waiting, end) = start_with(&second, &stores[1], options(), &metrics);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(second.passes(), 0, "one runs it, as long as it renews its term");
+    backends[0].set_stalled(true);
+    let killed = tokio::time::Instant::now();
+    eventually(Duration::from_secs(60), async || second.passes() == 1).await;
+    let waited = killed.elapsed();
+    assert!(waited <= options().lease_ttl + 2 * options().campaign_every, "{waited:?}");
+    assert_eq!(first.passes(), 1);
     end.cancel();
 }
 

@@ -32,6 +32,8 @@ pub struct Faults {
     pub(super) late: Vec<(Vec<Item>, Uuid)>,
     pub(super) skipped: Option<Revision>,
     pub(super) commits_cut_off: usize,
+    /// How many items arrive before the process at this end dies.
+    pub(super) left: Option<usize>,
 }
 
 impl MemoryBackend {
@@ -87,6 +89,32 @@ impl MemoryBackend {
     /// Breaks the next commits, one fault each.
     pub fn break_commits(&self, faults: impl IntoIterator<Item = CommitFault>) {
         self.listener.faults.write().commits.extend(faults);
+    }
+
+    /// A process that is killed once so many items (of transactions) have arrived: the next one does not, and
+    /// nothing that was asked is answered any more.
+    pub fn die_after(&self, items: usize) {
+        self.listener.faults.write().left = Some(items);
+    }
+
+    /// Resolves when the process has died (or stands still for another reason).
+    pub async fn died(&self) {
+        let mut stalled = self.listener.stalled.subscribe();
+        // The sender lives in `self`, so this cannot fail.
+        let _ = stalled.wait_for(|stalled| *stalled).await;
+    }
+
+    /// How many of a batch of so many items arrive, if they are the last ones that do.
+    pub(super) fn last_writes(&self, items: usize) -> Option<usize> {
+        let mut faults = self.listener.faults.write();
+        let left = faults.left.as_mut()?;
+        match left.checked_sub(items) {
+            Some(rest) => {
+                *left = rest;
+                None
+            }
+            None => Some(std::mem::take(left)),
+        }
     }
 
     /// Lets commits that were [`CommitFault::Late`] arrive now. What becomes of them is nobody's to know.

@@ -185,10 +185,13 @@ impl Presence {
     }
 
     pub fn heartbeats(&self, now: i64) -> Vec<HeartbeatRow> {
+        let served = self.gateways.values().any(|gateway| gateway.until > now);
         let row = |(heartbeat, at): &(Heartbeat, i64)| HeartbeatRow {
             heartbeat: heartbeat.clone(),
             at: *at,
             age: std::time::Duration::from_micros(u64::try_from(now - at).unwrap_or(0)),
+            now,
+            served,
         };
         self.heartbeats.values().map(row).collect()
     }

@@ -165,5 +165,7 @@ fn heartbeat(row: &PgRow) -> Result<HeartbeatRow, sqlx::Error> {
         },
         at: row.try_get("at")?,
         age: Duration::from_micros(u64::try_from(row.try_get::<i64, _>("age")?).unwrap_or(0)),
+        now: row.try_get("now")?,
+        served: row.try_get("served")?,
     })
 }

@@ -342,7 +342,9 @@ pub const RECORD_HEARTBEATS: Statement = keyed(
 pub const HEARTBEATS: Statement = keyed(
     "heartbeats",
     "select node, allocated_cpu, allocated_memory, (extract(epoch from at) * 1000000)::bigint as at, \
-     greatest(0, (extract(epoch from clock_timestamp() - at) * 1000000)::bigint) as age \
+     greatest(0, (extract(epoch from clock_timestamp() - at) * 1000000)::bigint) as age, \
+     (extract(epoch from statement_timestamp()) * 1000000)::bigint as now, \
+     exists (select 1 from horchestra.gateways g where g.until > statement_timestamp()) as served \
      from horchestra.heartbeats order by node",
 );
 

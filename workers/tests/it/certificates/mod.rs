@@ -8,5 +8,5 @@ mod issuing;
 mod policy;
 mod rotation;
 mod signers;
-mod support;
+pub mod support;
 mod vault;

@@ -1,10 +1,10 @@
 //! The loop of ApplicationSets.
 
 mod crash;
-mod model;
+pub mod model;
 mod pieces;
 mod races;
 mod rollout;
 mod status;
 mod teardown;
-mod world;
+pub mod world;

@@ -30,7 +30,12 @@ pub struct Checker {
 
 impl Checker {
     pub async fn follow(&mut self, world: &World) {
-        for row in world.log(self.seen).await {
+        self.take(world.log(self.seen).await);
+    }
+
+    /// Goes on with these rows.
+    pub fn take(&mut self, rows: Vec<LogRow>) {
+        for row in rows {
             self.seen = row.change.revision;
             if row.who.user == LOOP && row.change.object_kind() == Kind::Application {
                 self.judged += usize::from(self.judge(&row));

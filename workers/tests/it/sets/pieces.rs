@@ -104,6 +104,9 @@ async fn spread_children_follow_the_nodes() {
     world.merge(&Key::cluster(Kind::Node, "c1"), json!({"metadata": {"labels": {"role": "edge"}}})).await;
     world.converge().await;
     assert_eq!(world.apps().await, ["web-a-c1", "web-a-e1"], "a cordon changes nothing, a label does");
+    world.delete(&Key::cluster(Kind::Node, "c1"), None).await;
+    world.converge().await;
+    assert_eq!(world.apps().await, ["web-a-e1"], "a node that is gone takes its child along");
 }
 
 #[tokio::test]

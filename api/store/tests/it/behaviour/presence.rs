@@ -125,6 +125,13 @@ pub async fn heartbeats_are_kept_with_their_age(world: &World) {
     assert_eq!(beats, [beat("a", 1), beat("b", 5)]);
     assert!(rows.iter().all(|row| row.age < PATIENCE && row.at > 0));
     assert!(rows[0].at <= rows[1].at);
+    assert!(rows.iter().all(|row| row.at <= row.now && !row.served), "no gateway is there");
+    let gateway = Uuid::new_v4();
+    for (ttl, served) in [(LONG, true), (Duration::ZERO, false)] {
+        within(store.renew_gateway(gateway, "127.0.0.1:1", ttl)).await.expect("renewed");
+        let rows = within(store.heartbeats()).await.expect("read");
+        assert!(rows.len() == 2 && rows.iter().all(|row| row.served == served), "{rows:?}");
+    }
     assert_eq!(within(store.fresh()).await.expect("fresh").revision(), base, "no object changed");
 }
 
