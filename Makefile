@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build up down status test lint bench bench-scheduler
+.PHONY: help build up down status test lint soak bench bench-scheduler
 
 # Options of `make up`, as variables: make up NODES=5 API_REPLICAS=2 DETACH=1
 OPTIONS := NODES API_REPLICAS WORKER_REPLICAS NODEGATE_REPLICAS API_PORT NODEGATE_PORT RESTART HEARTBEAT \
@@ -58,9 +58,12 @@ lint: ## Formatting, clippy, documentation, licences and advisories
 		$(CARGO) deny check; \
 	fi
 
+soak: build ## Kill leaders of the loops under load for MINUTES=30 (or ROUNDS=n leaders) and check every change
+	@$(LOCAL) soak $(if $(ROUNDS),--rounds $(ROUNDS),--minutes $(or $(MINUTES),30))
+
 bench: ## Measure beside physical limits; the report goes to target/bench (BENCH='--quick --only writes': parts)
 	$(CARGO) build --locked --release $(BINARIES)
 	$(TARGET)/release/horchestra-local bench $(BENCH)
 
-bench-scheduler: ## Measure decisions and bindings of the scheduler, beside the floors that Kubernetes publishes
-	$(CARGO) bench --locked -p horchestra-workers --bench scheduler
+bench-scheduler: ## Measure the scheduler beside Kubernetes' floors, and a fleet at rest (PART=decisions, binds or steady)
+	$(CARGO) bench --locked -p horchestra-workers --bench scheduler $(if $(PART),-- $(PART))

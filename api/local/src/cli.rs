@@ -27,6 +27,8 @@ pub enum Command {
     Pki(crate::pki::PkiArgs),
     /// Measure the store beside what the machine itself can do.
     Bench(crate::bench::BenchArgs),
+    /// Kill leaders of the loops under load, again and again, and check every change that was stored.
+    Soak(crate::soak::SoakArgs),
 }
 
 #[derive(Args, Clone, Debug)]

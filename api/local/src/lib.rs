@@ -8,6 +8,7 @@
 
 pub mod bench;
 pub mod cli;
+pub mod soak;
 
 mod balancer;
 mod client;
@@ -32,7 +33,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Down => down::down(&cli.home),
         Command::Status => status::status(&cli.home),
         Command::Pki(args) => pki::run(&args),
-        Command::Bench(args) => measure(args),
+        Command::Bench(args) => block_on(bench::run(args)),
+        Command::Soak(args) => block_on(soak::run(args)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -43,8 +45,8 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
-fn measure(args: bench::BenchArgs) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(bench::run(args))
+fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }
 
 /// Progress and answers go to standard output: this is a program for people.

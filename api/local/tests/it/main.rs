@@ -12,6 +12,7 @@ mod lifecycle;
 mod pki;
 mod rotation;
 mod sets;
+mod soak;
 mod stack;
 mod tour;
 mod volumes;

@@ -1,0 +1,18 @@
+//! The storm in short: the tool itself says whether it was weathered.
+
+use horchestra_testkit::TempDir;
+
+use crate::stack::said;
+
+#[test]
+fn leaders_are_killed_under_load_and_every_change_is_right() {
+    let out = TempDir::new().unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_horchestra-local"))
+        .args(["soak", "--rounds", "2", "--nodes", "3", "--out"])
+        .arg(out.path())
+        .output()
+        .expect("the tool can be started");
+    assert!(output.status.success(), "{}", said(&output));
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(report.contains("leaders killed   2 ") && report.contains("violations       0"), "{report}");
+}
