@@ -3,6 +3,7 @@
 mod crash;
 pub mod model;
 mod pieces;
+mod postgres;
 mod races;
 mod rollout;
 mod status;

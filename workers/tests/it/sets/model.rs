@@ -11,7 +11,7 @@ use horchestra_core::kinds::meta::ConditionStatus;
 use horchestra_core::kinds::node::Node;
 use horchestra_service::Propagation;
 use horchestra_store::backend::LogRow;
-use horchestra_store::{ChangeKind, Entry};
+use horchestra_store::{ChangeKind, Entry, MemoryDatabase};
 use horchestra_workers::substrate::Reconciler as _;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -245,8 +245,8 @@ struct Life {
 }
 
 impl Life {
-    async fn begin() -> Life {
-        let mut world = World::new(&NODES).await;
+    async fn begin(database: Database) -> Life {
+        let mut world = World::on(database, &NODES).await;
         let wish = Wish {
             images: [0, 0],
             replicas: [3, 2],
@@ -376,10 +376,12 @@ impl Life {
     }
 }
 
-fn live(events: &[Event]) -> usize {
+fn live(events: &[Event], postgres: bool) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut life = Life::begin().await;
+        let database =
+            if postgres { Database::postgres().await } else { Database::Memory(MemoryDatabase::new()) };
+        let mut life = Life::begin(database).await;
         for event in events {
             life.happen(event).await;
         }
@@ -395,7 +397,17 @@ proptest! {
     /// the end there is what was wished for.
     #[test]
     fn every_write_is_right_when_it_is_made(events in prop::collection::vec(happenings(), 1..40)) {
-        live(&events);
+        live(&events, false);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4, max_shrink_iters: 50, ..ProptestConfig::default() })]
+
+    /// The same where it counts.
+    #[test]
+    fn every_write_is_right_on_postgresql(events in prop::collection::vec(happenings(), 1..30)) {
+        live(&events, true);
     }
 }
 
@@ -406,5 +418,5 @@ fn the_checker_has_something_to_judge() {
         events.push(Event::Edit(Change::Image(0)));
         events.extend([Event::TwoLooks, Event::Look(usize::MAX), Event::Work, Event::Look(2)]);
     }
-    assert!(live(&events) >= 4, "every available child that was changed was judged");
+    assert!(live(&events, false) >= 4, "every available child that was changed was judged");
 }

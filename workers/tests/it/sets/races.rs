@@ -22,7 +22,7 @@ struct Deaf {
 
 impl Deaf {
     async fn beside(world: &World) -> Deaf {
-        let backend = world.database.connect();
+        let backend = world.database.in_memory();
         let poll = Duration::from_secs(3600);
         let store = Store::open(backend.clone(), StoreOptions { poll, ..StoreOptions::default() });
         store.ready().await;

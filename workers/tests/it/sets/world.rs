@@ -1,4 +1,4 @@
-//! A small cluster in memory: the loop of sets is real, scheduler and nodes do what a test says.
+//! A small cluster, in memory or on PostgreSQL: the loop of sets is real, scheduler and nodes do what a test says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +16,10 @@ use horchestra_service::{
     ReadyVerdict, Recorder, RequestContext, Service, ServiceConfig, WriteOptions, Written,
 };
 use horchestra_store::backend::LogRow;
+use horchestra_store::postgres::{self, Options, PostgresBackend};
 use horchestra_store::store::StoreOptions;
-use horchestra_store::{Entry, MemoryDatabase, SessionClaim, Store};
+use horchestra_store::{Backend, Entry, MemoryBackend, MemoryDatabase, SessionClaim, Store};
+use horchestra_testkit::{Template, TestDatabase};
 use horchestra_workers::sets::apply::Port;
 use horchestra_workers::sets::{SetMetrics, Sets};
 use horchestra_workers::substrate::{PassReport, Reconciler, Term};
@@ -31,8 +33,45 @@ const TERM: Duration = Duration::from_secs(600);
 pub const PATIENCE: usize = 60;
 pub const LOOP: &str = "system:loop:applicationset";
 
+/// Where a cluster is stored.
+pub enum Database {
+    Memory(MemoryDatabase),
+    Postgres(TestDatabase),
+}
+
+impl Database {
+    /// A new one on PostgreSQL.
+    pub async fn postgres() -> Database {
+        let schema = postgres::fingerprint();
+        let template = Template::prepare("store", &schema, async |url| {
+            postgres::migrate_schema(&url).await?;
+            Ok(())
+        });
+        let database = template.await.expect("a migrated template").database().await.expect("a database");
+        Database::Postgres(database)
+    }
+
+    /// One more process that works on it.
+    fn backend(&self) -> Arc<dyn Backend> {
+        match self {
+            Database::Memory(database) => database.connect(),
+            Database::Postgres(database) => {
+                PostgresBackend::open(database.url(), Options::default()).expect("a well-formed URL")
+            }
+        }
+    }
+
+    /// As [`Database::backend`], for faults that only the one in memory can have.
+    pub fn in_memory(&self) -> Arc<MemoryBackend> {
+        match self {
+            Database::Memory(database) => database.connect(),
+            Database::Postgres(_) => panic!("this cluster is on PostgreSQL"),
+        }
+    }
+}
+
 pub struct World {
-    pub database: MemoryDatabase,
+    pub database: Database,
     pub service: Service,
     pub sets: Sets,
     pub term: Term,
@@ -83,8 +122,8 @@ pub async fn lease(service: &Service, name: &str) -> Term {
     Term { lease: lease.expect("nobody else asks") }
 }
 
-pub async fn connect(database: &MemoryDatabase) -> Service {
-    let store = Store::open(database.connect(), StoreOptions::default());
+pub async fn connect(database: &Database) -> Service {
+    let store = Store::open(database.backend(), StoreOptions::default());
     store.ready().await;
     Service::new(store, ServiceConfig::default())
 }
@@ -98,9 +137,13 @@ pub fn recorder(service: &Service) -> Recorder {
 }
 
 impl World {
-    /// A namespace `default` and these nodes, ready.
+    /// A namespace `default` and these nodes, ready, in memory.
     pub async fn new(nodes: &[&str]) -> World {
-        let database = MemoryDatabase::new();
+        World::on(Database::Memory(MemoryDatabase::new()), nodes).await
+    }
+
+    /// As [`World::new`], in this database.
+    pub async fn on(database: Database, nodes: &[&str]) -> World {
         let service = connect(&database).await;
         let term = lease(&service, "applicationset").await;
         let scheduler = RequestContext::new(lease(&service, "scheduler").await.caller());
@@ -108,7 +151,9 @@ impl World {
         let sets = Sets::new(service.clone(), recorder(&service), SetMetrics::default());
         let sessions = BTreeMap::new();
         let mut world = World { database, service, sets, term, scheduler, judge, sessions };
-        world.create(json!({"kind": "Namespace", "metadata": {"name": "default"}})).await.unwrap();
+        if world.entry(&Key::cluster(Kind::Namespace, "default")).await.is_none() {
+            world.create(json!({"kind": "Namespace", "metadata": {"name": "default"}})).await.unwrap();
+        }
         for node in nodes {
             world.add_node(node, json!({})).await;
         }
