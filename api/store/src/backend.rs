@@ -54,6 +54,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Attribution, Change, Committed, Entry, Item, Refusal, Revision};
 
@@ -314,6 +315,18 @@ pub trait Backend: Send + Sync + 'static {
     /// **and** the head is above `known`. Answers the head after it.
     fn begin_epoch<'a>(&'a self, seen: &'a Identity, known: Revision) -> Answer<'a, Head>;
 
+    /// Tells the database that more was known, or another one: engages the hold on pushes, once per history that
+    /// was known, and begins a new epoch in the same transaction if `begins` says so.
+    fn show_loss<'a>(&'a self, loss: &'a Loss) -> Answer<'a, ()>;
+
+    /// When the database was made, in microseconds since the epoch, as far as it is known.
+    fn born(&self) -> Answer<'_, i64>;
+
+    /// Looks whether the data is where it was last known to be complete. `vouches`: this process has seen it there and
+    /// nothing is missing. False: it is on another timeline of the server, and with `patient` somebody may yet vouch for
+    /// it; otherwise the hold on pushes is engaged where it has to be.
+    fn settle_home(&self, vouches: bool, patient: bool) -> Answer<'_, bool>;
+
     // ---- the past -------------------------------------------------------------------------------------
 
     /// Newest first.
@@ -392,4 +405,13 @@ pub trait Backend: Send + Sync + 'static {
 
     fn record_heartbeats<'a>(&'a self, beats: &'a [Heartbeat]) -> Answer<'a, ()>;
     fn heartbeats(&self) -> Answer<'_, Vec<HeartbeatRow>>;
+
+    // ---- records of pushes, holds: see the module `pushes` ------------------------------------------------
+
+    /// The records of these nodes, in the order of the question, and every hold at a moment not before.
+    fn push_records<'a>(&'a self, nodes: &'a [String]) -> Answer<'a, (Vec<PushRecord>, Holds)>;
+    fn record_pushes<'a>(&'a self, changes: &'a [PushChange]) -> Answer<'a, Vec<String>>;
+    fn holds(&self) -> Answer<'_, Holds>;
+    fn engage_hold<'a>(&'a self, node: Option<&'a str>, reason: &'a str, message: &'a str) -> Answer<'a, ()>;
+    fn release_hold<'a>(&'a self, node: Option<&'a str>) -> Answer<'a, bool>;
 }

@@ -64,6 +64,7 @@ pub mod memory;
 mod metrics;
 pub mod postgres;
 mod presence;
+pub mod pushes;
 pub mod sealing;
 pub mod store;
 mod tail;
@@ -74,5 +75,6 @@ pub use backend::{
 };
 pub use memory::{MemoryBackend, MemoryDatabase};
 pub use metrics::{Count, Histogram, StoreMetrics};
+pub use pushes::{Hold, Holding, Holds, Loss, PushChange, PushRecord};
 pub use store::*;
 pub use types::*;

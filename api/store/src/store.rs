@@ -22,6 +22,7 @@ use crate::committer;
 use crate::fresh;
 use crate::memory::MemoryBackend;
 use crate::metrics::StoreMetrics;
+use crate::pushes::{Holds, PushChange, PushRecord};
 use crate::sealing::KeyUse;
 use crate::tail::{self, Tail};
 use crate::types::{Change, CommitError, Committed, Entry, Item, Revision};
@@ -66,6 +67,9 @@ pub struct StoreOptions {
     pub settle: Duration,
     /// The time between looks at the log for which there was no notification.
     pub poll: Duration,
+    /// How long a process that starts waits for one that was there before, to vouch for a server that is on another
+    /// timeline now.
+    pub vouch: Duration,
 }
 
 impl Default for StoreOptions {
@@ -78,6 +82,7 @@ impl Default for StoreOptions {
             queue: 2_048,
             settle: Duration::from_secs(15),
             poll: Duration::from_secs(1),
+            vouch: Duration::from_secs(10),
         }
     }
 }
@@ -112,14 +117,14 @@ impl Store {
         let stop = CancellationToken::new();
         let tracker = TaskTracker::new();
         let metrics = Arc::new(StoreMetrics::default());
-        let StoreOptions { kinds, ring_events, ring_bytes, prefill, queue, settle, poll } = options;
+        let StoreOptions { kinds, ring_events, ring_bytes, prefill, queue, settle, poll, vouch } = options;
         let cache = Arc::new(Cache::new(kinds, ring_events, ring_bytes, stop.clone(), Arc::clone(&metrics)));
         let tail = Arc::new(Tail::new());
         let following = tail::run(
             Arc::clone(&tail),
             Arc::clone(&cache),
             Arc::clone(&backend),
-            tail::Settings { poll, prefill },
+            tail::Settings { poll, prefill, vouch },
             stop.clone(),
         );
         tracker.spawn(following);
@@ -345,6 +350,46 @@ impl Store {
         read(self.inner.backend.heartbeats()).await
     }
 
+    // ---- records of pushes, holds -------------------------------------------------------------------
+
+    /// What these nodes were last sent, in the order of the question, and every hold at a moment not before.
+    pub async fn push_records(&self, nodes: &[String]) -> Result<(Vec<PushRecord>, Holds), ReadError> {
+        read(self.inner.backend.push_records(nodes)).await
+    }
+
+    /// Changes records, each only if the session is still the node's, one statement for all; returns the nodes
+    /// of which it is not. Must be given each node once, and not the same thing to add and to remove.
+    pub async fn record_pushes(&self, changes: &[PushChange]) -> Result<Vec<String>, ReadError> {
+        read(self.inner.backend.record_pushes(changes)).await
+    }
+
+    /// When the database was made, in microseconds since the epoch; 0 where that is not known.
+    pub async fn born(&self) -> Result<i64, ReadError> {
+        read(self.inner.backend.born()).await
+    }
+
+    /// The holds on pushes.
+    pub async fn holds(&self) -> Result<Holds, ReadError> {
+        read(self.inner.backend.holds()).await
+    }
+
+    /// Lets nothing be sent to a node, or (with `None`) to any, until that is released. The hold of all nodes is a
+    /// new one every time, so nodes that were released before are held again.
+    pub async fn engage_hold(
+        &self,
+        node: Option<&str>,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), ReadError> {
+        read(self.inner.backend.engage_hold(node, reason, message)).await
+    }
+
+    /// Releases a node, or with `None` all of them; whether that was held. What is on record and can neither be named
+    /// nor explained is taken off it.
+    pub async fn release_hold(&self, node: Option<&str>) -> Result<bool, ReadError> {
+        read(self.inner.backend.release_hold(node)).await
+    }
+
     // ---- the past, claims, settings, upkeep ---------------------------------------------------------
 
     /// Kept versions of an object, newest first.
@@ -401,6 +446,7 @@ impl Store {
             loaded: progress.loaded,
             revision: progress.revision,
             disconnected_for: self.inner.tail.disconnected_for(),
+            connected_for: self.inner.tail.connected_for(),
             losses: self.inner.metrics.losses.get(),
         }
     }
@@ -437,6 +483,9 @@ pub struct Health {
     pub revision: Revision,
     /// How long the tail has been without the database; zero while connected.
     pub disconnected_for: Duration,
+    /// For how long the database has been answering; zero while it does not, or while it is not clear yet whether it is
+    /// the one that it was.
+    pub connected_for: Duration,
     /// How often the database turned out not to hold what this process had already seen (restored, replaced,
     /// failed over with loss).
     pub losses: u64,

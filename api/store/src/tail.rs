@@ -8,8 +8,8 @@
 //!   newer revision ([`Tail::nudge`]), and otherwise about once a second: hints may get lost without harm.
 //! * Every read also shows that the log is still the one that the cache was built from: same identity,
 //!   not shorter than the cache, same row where the cache ends. If not, history was lost or replaced: the
-//!   tail begins a new epoch in the database where nobody has yet, so that revisions given out before are
-//!   never given out again, and a new era in the cache.
+//!   tail engages the hold on pushes and begins a new epoch in the database where nobody has yet, so that
+//!   revisions given out before are never given out again, and a new era in the cache.
 //! * While the database is away it keeps trying, and the cache keeps answering those who do not ask for
 //!   freshness.
 //!
@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, BackendError, Changes, Hint, Identity, LogRow};
 use crate::cache::{Cache, Position};
+use crate::pushes::Loss;
 use crate::types::Revision;
 
 /// Rows asked for at a time.
@@ -39,6 +40,8 @@ const READ_LIMIT: Duration = Duration::from_secs(6);
 const SLOW_READ: Duration = Duration::from_secs(1);
 /// How long a hint waits for the answer of this process's own batch under way.
 const OWN_BATCH_LIMIT: Duration = Duration::from_millis(3);
+/// How often it is made sure that the data is where it was. Less than those wait who have not seen it there.
+const LOOK_HOME_EVERY: Duration = Duration::from_secs(4);
 /// A load may take longer.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
@@ -47,6 +50,19 @@ pub(crate) struct Tail {
     wake: Notify,
     own: watch::Sender<Own>,
     contact: Mutex<Contact>,
+    home: Mutex<Home>,
+}
+
+/// Whether the data is where it was; see [`crate::pushes`].
+#[derive(Clone, Copy)]
+enum Home {
+    /// This process has not seen it before; until then others may vouch for it.
+    Open {
+        until: Instant,
+    },
+    Settled {
+        checked: Instant,
+    },
 }
 
 /// This process's own batches, counted.
@@ -59,6 +75,8 @@ struct Own {
 struct Contact {
     /// The last successful read began then.
     last: Instant,
+    /// The database has been answering since then.
+    since: Option<Instant>,
     failing: bool,
     /// A read is under way since then.
     asking: Option<Instant>,
@@ -80,7 +98,8 @@ impl Tail {
         Tail {
             wake: Notify::new(),
             own: watch::Sender::new(Own::default()),
-            contact: Mutex::new(Contact { last: Instant::now(), failing: true, asking: None }),
+            contact: Mutex::new(Contact { last: Instant::now(), since: None, failing: true, asking: None }),
+            home: Mutex::new(Home::Open { until: Instant::now() }),
         }
     }
 
@@ -115,6 +134,15 @@ impl Tail {
         if contact.failing || silent { contact.last.elapsed() } else { Duration::ZERO }
     }
 
+    /// For how long the database has been answering; zero while it does not.
+    pub fn connected_for(&self) -> Duration {
+        if matches!(*self.home.lock(), Home::Open { .. }) {
+            return Duration::ZERO;
+        }
+        let since = self.contact.lock().since;
+        since.filter(|_| self.disconnected_for().is_zero()).map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     fn asks(&self) -> Instant {
         let now = Instant::now();
         self.contact.lock().asking = Some(now);
@@ -122,10 +150,11 @@ impl Tail {
     }
 
     fn answered(&self, asked: Instant) {
-        let before = std::mem::replace(
-            &mut *self.contact.lock(),
-            Contact { last: asked, failing: false, asking: None },
-        );
+        let mut contact = self.contact.lock();
+        let since = contact.since.filter(|_| !contact.failing).or_else(|| Some(Instant::now()));
+        let answered = Contact { last: asked, since, failing: false, asking: None };
+        let before = std::mem::replace(&mut *contact, answered);
+        drop(contact);
         if before.failing {
             tracing::info!(away_ms = before.last.elapsed().as_millis() as u64, "store.tail.database_back");
         }
@@ -161,6 +190,8 @@ pub(crate) struct Settings {
     pub poll: Duration,
     /// Rows from before the load to fill the rings with.
     pub prefill: usize,
+    /// How long to wait for others to vouch for the database.
+    pub vouch: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -195,6 +226,7 @@ impl Follower {
                     if wanted.is_some() {
                         continue;
                     }
+                    self.look_home().await;
                 }
                 Err(error) => {
                     if self.tail.failed() {
@@ -269,15 +301,35 @@ impl Follower {
         Ok(Some(Load::Again))
     }
 
+    /// After everything up to the head was read, or loaded: whoever has settled this before has just seen that nothing
+    /// of what it knew is missing.
+    async fn look_home(&self) {
+        let home = *self.tail.home.lock();
+        let (vouches, patient) = match home {
+            Home::Settled { checked } if checked.elapsed() < LOOK_HOME_EVERY => return,
+            Home::Settled { .. } => (true, false),
+            Home::Open { until } => (false, Instant::now() < until),
+        };
+        match limited(READ_LIMIT, self.backend.settle_home(vouches, patient)).await {
+            Ok(true) => *self.tail.home.lock() = Home::Settled { checked: Instant::now() },
+            Ok(false) => tracing::warn!("store.tail.on_another_timeline"),
+            // The next read will show it.
+            Err(error) => tracing::debug!(error = %error, "store.tail.home_not_settled"),
+        }
+    }
+
     async fn begin_epoch(&self, found: &Identity) -> Result<Load, BackendError> {
         let known = self.cache.position().revision;
         let same = *self.cache.identity() == *found;
         tracing::error!(known, same_identity = same, "store.tail.history_lost");
-        self.cache.void();
         let head = limited(READ_LIMIT, self.backend.head()).await?;
-        if same || head.revision <= known {
-            limited(READ_LIMIT, self.backend.begin_epoch(found, known)).await?;
-        }
+        // Also where somebody has begun an epoch already: which histories were known is what holds are about.
+        let begins = same || head.revision <= known;
+        let known_identity = Identity::clone(&self.cache.identity());
+        let loss = Loss { known: known_identity, revision: known, found: found.clone(), begins };
+        limited(READ_LIMIT, self.backend.show_loss(&loss)).await?;
+        // Not before it is recorded: should that fail, the next read finds the same again.
+        self.cache.void();
         self.cache.metrics.losses.add(1);
         self.cache.metrics.resyncs.add(1);
         Ok(Load::NewEra)
@@ -296,6 +348,9 @@ impl Follower {
         let recent = self.recent(floor, end, &loaded.head.identity).await?;
         // Compaction may have moved on meanwhile; what is contiguous up to the end is kept.
         let floor = recent.first().map_or(end, |row| row.change.revision - 1);
+        if load == Load::First {
+            *self.tail.home.lock() = Home::Open { until: Instant::now() + self.settings.vouch };
+        }
         self.cache.replace(loaded, recent, floor, load == Load::NewEra);
         self.tail.answered(asked);
         Ok(None)

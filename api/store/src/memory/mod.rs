@@ -16,6 +16,7 @@
 
 mod faults;
 mod presence;
+mod pushes;
 mod sealing;
 mod tables;
 
@@ -35,11 +36,13 @@ use crate::backend::{
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::pushes::{Holds, Loss, PushChange, PushRecord, reason};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Committed, Item, Revision};
 
 pub use faults::{CommitFault, Faults};
 use presence::Presence;
+use pushes::Pushes;
 use tables::Tables;
 
 /// How far [`Backend::begin_epoch`] moves revisions on.
@@ -62,6 +65,12 @@ struct Shared {
 struct State {
     tables: Tables,
     presence: Presence,
+    pushes: Pushes,
+    /// Of the server.
+    timeline: u32,
+    /// Where the data was last known to be complete: system, database, timeline.
+    home: Option<(String, String, u32)>,
+    born: i64,
     /// Microseconds that the clock was advanced by.
     advanced: i64,
 }
@@ -92,7 +101,7 @@ impl MemoryDatabase {
         let micros = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX);
         MemoryDatabase {
             shared: Arc::new(Shared {
-                state: Mutex::new(State::new()),
+                state: Mutex::new(State::new(micros)),
                 listeners: Mutex::new(Vec::new()),
                 started: (Instant::now(), micros),
             }),
@@ -140,9 +149,21 @@ impl MemoryDatabase {
     /// Puts an empty database in this one's place.
     pub fn replace(&self) {
         let mut state = self.shared.state.lock();
-        *state = State { advanced: state.advanced, ..State::new() };
+        *state = State { advanced: state.advanced, ..State::new(self.now(&state)) };
         self.sever();
         self.hear(0);
+    }
+
+    /// Goes on on another timeline, as a standby does that is promoted, or a backup that is brought forward.
+    pub fn promote(&self) {
+        self.shared.state.lock().timeline += 1;
+        self.sever();
+    }
+
+    /// Goes on in another place with the same contents, as a dump does that is read back.
+    pub fn rehome(&self) {
+        self.shared.state.lock().tables.identity.system = Uuid::new_v4().to_string();
+        self.sever();
     }
 
     /// Drops log rows up to and including `upto`, whatever their age.
@@ -182,8 +203,39 @@ impl MemoryDatabase {
 }
 
 impl State {
-    fn new() -> State {
-        State { tables: Tables::new(), presence: Presence::default(), advanced: 0 }
+    fn new(born: i64) -> State {
+        State {
+            tables: Tables::new(),
+            presence: Presence::default(),
+            pushes: Pushes::default(),
+            timeline: 1,
+            home: None,
+            born,
+            advanced: 0,
+        }
+    }
+}
+
+impl State {
+    fn settle_home(&mut self, vouches: bool, patient: bool, now: i64) -> bool {
+        let Identity { system, database, .. } = &self.tables.identity;
+        let here = (system.clone(), database.clone(), self.timeline);
+        match self.home.as_ref().filter(|_| !vouches) {
+            Some(home) if (&home.0, &home.1) != (&here.0, &here.1) => {
+                let message = "this data was in another database before";
+                self.pushes.engage(None, reason::DATABASE_REPLACED, message, now);
+            }
+            Some(home) if home.2 != here.2 => {
+                if patient {
+                    return false;
+                }
+                let message = "nobody who was there before says that nothing was lost";
+                self.pushes.engage(None, reason::HISTORY_UNPROVEN, message, now);
+            }
+            _ => {}
+        }
+        self.home = Some(here);
+        true
     }
 }
 
@@ -321,6 +373,25 @@ impl Backend for MemoryBackend {
         })
     }
 
+    fn show_loss<'a>(&'a self, loss: &'a Loss) -> Answer<'a, ()> {
+        self.with(move |state, now| {
+            state.pushes.show(loss, now);
+            if loss.begins {
+                state.tables.begin_epoch(&loss.found, loss.revision);
+                self.database.hear(state.tables.revision);
+            }
+            state.settle_home(true, false, now);
+        })
+    }
+
+    fn born(&self) -> Answer<'_, i64> {
+        self.with(|state, _| state.born)
+    }
+
+    fn settle_home(&self, vouches: bool, patient: bool) -> Answer<'_, bool> {
+        self.with(move |state, now| state.settle_home(vouches, patient, now))
+    }
+
     fn history(&self, of: HistoryOf) -> Answer<'_, Vec<HistoryRow>> {
         self.with(move |state, _| state.tables.history(&of))
     }
@@ -338,7 +409,12 @@ impl Backend for MemoryBackend {
     }
 
     fn maintain(&self, retention: Retention) -> Answer<'_, Upkeep> {
-        self.with(move |state, now| state.tables.maintain(retention, now))
+        self.with(move |state, now| {
+            let State { tables, pushes, .. } = state;
+            let known = |node: &str| tables.objects.contains_key(&Key::cluster(Kind::Node, node));
+            pushes.prune(now.saturating_sub(micros(retention.tombstones)), known);
+            tables.maintain(retention, now, |uid| pushes.names(uid))
+        })
     }
 
     fn sealed_heads<'a>(
@@ -450,5 +526,37 @@ impl Backend for MemoryBackend {
 
     fn heartbeats(&self) -> Answer<'_, Vec<HeartbeatRow>> {
         self.with(|state, now| state.presence.heartbeats(now))
+    }
+
+    fn push_records<'a>(&'a self, nodes: &'a [String]) -> Answer<'a, (Vec<PushRecord>, Holds)> {
+        self.with(|state, _| (state.pushes.records(nodes), state.pushes.holds()))
+    }
+
+    fn record_pushes<'a>(&'a self, changes: &'a [PushChange]) -> Answer<'a, Vec<String>> {
+        self.with(|state, now| {
+            let State { presence, pushes, .. } = state;
+            let is_session =
+                |node: &str, grant: &SessionGrant| presence.session_is(node, grant.epoch, grant.session);
+            pushes.record(changes, is_session, now)
+        })
+    }
+
+    fn holds(&self) -> Answer<'_, Holds> {
+        self.with(|state, _| state.pushes.holds())
+    }
+
+    fn engage_hold<'a>(&'a self, node: Option<&'a str>, reason: &'a str, message: &'a str) -> Answer<'a, ()> {
+        self.with(move |state, now| state.pushes.engage(node, reason, message, now))
+    }
+
+    fn release_hold<'a>(&'a self, node: Option<&'a str>) -> Answer<'a, bool> {
+        self.with(move |state, now| {
+            let State { tables, pushes, .. } = state;
+            pushes.release(node, now, |held| {
+                let stored = tables.objects.get(&held.key);
+                stored.is_some_and(|stored| stored.entry.uid == held.uid)
+                    || !tables.tombstones(&[held.uid]).is_empty()
+            })
+        })
     }
 }

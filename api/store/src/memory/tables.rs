@@ -432,7 +432,8 @@ impl Tables {
         self.oldest += Revision::try_from(dropped).unwrap_or(0);
     }
 
-    pub fn maintain(&mut self, retention: Retention, now: i64) -> Upkeep {
+    /// `held`: what this was may still be held by a node, so its tombstone stays.
+    pub fn maintain(&mut self, retention: Retention, now: i64, held: impl Fn(Uuid) -> bool) -> Upkeep {
         let mut done = Upkeep { headroom: Revision::MAX, ..Upkeep::default() };
         let horizon = now.saturating_sub(micros(retention.log));
         if let Some(last) = self.log.iter().take_while(|logged| logged.row.at < horizon).last() {
@@ -442,7 +443,7 @@ impl Tables {
         let histories = std::mem::take(&mut self.history);
         for (uid, rows) in histories {
             let last = rows.last();
-            if last.is_some_and(|last| last.deleted && last.at < horizon) {
+            if last.is_some_and(|last| last.deleted && last.at < horizon && !held(last.uid)) {
                 done.tombstones += 1;
                 continue;
             }

@@ -158,6 +158,8 @@ impl PostgresBackend {
     async fn trim(&self, retention: Retention, done: &mut Upkeep) -> Result<(), BackendError> {
         self.trim_history(i64::try_from(retention.versions).unwrap_or(i64::MAX).max(1), done).await?;
         let age = micros(retention.tombstones);
+        let query = sqlx::query(statements::TRIM_PUSH_RECORDS.sql).bind(age);
+        self.change(statements::TRIM_PUSH_RECORDS, query).await?;
         let tombstones = statements::TRIM_TOMBSTONES;
         let (ended, more) =
             self.in_stretches(tombstones, || sqlx::query(tombstones.sql).bind(age), TOMBSTONES).await?;

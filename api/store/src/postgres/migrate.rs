@@ -28,6 +28,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (6, "events_of_namespaces", include_str!("../../../../migrations/0006_events_of_namespaces.sql")),
     (7, "numbers", include_str!("../../../../migrations/0007_numbers.sql")),
     (8, "claims_along", include_str!("../../../../migrations/0008_claims_along.sql")),
+    (9, "push_holds", include_str!("../../../../migrations/0009_push_holds.sql")),
 ];
 
 /// Held while migrating; another than the driver's own, which does not cover the making of its table.

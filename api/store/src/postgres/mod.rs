@@ -41,6 +41,7 @@ mod log;
 mod maintain;
 mod migrate;
 mod presence;
+mod pushes;
 mod rows;
 mod sealing;
 mod segments;
@@ -67,6 +68,7 @@ use crate::backend::{
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Committed, Item, Revision};
 
@@ -197,6 +199,18 @@ impl Backend for PostgresBackend {
             self.read_head().await
         }
         .boxed()
+    }
+
+    fn show_loss<'a>(&'a self, loss: &'a Loss) -> Answer<'a, ()> {
+        self.write_loss(loss).boxed()
+    }
+
+    fn born(&self) -> Answer<'_, i64> {
+        self.read_birth().boxed()
+    }
+
+    fn settle_home(&self, vouches: bool, patient: bool) -> Answer<'_, bool> {
+        self.look_home(vouches, patient).boxed()
     }
 
     fn history(&self, of: HistoryOf) -> Answer<'_, Vec<HistoryRow>> {
@@ -334,5 +348,25 @@ impl Backend for PostgresBackend {
 
     fn heartbeats(&self) -> Answer<'_, Vec<HeartbeatRow>> {
         self.read_heartbeats().boxed()
+    }
+
+    fn push_records<'a>(&'a self, nodes: &'a [String]) -> Answer<'a, (Vec<PushRecord>, Holds)> {
+        self.read_push_records(nodes).boxed()
+    }
+
+    fn record_pushes<'a>(&'a self, changes: &'a [PushChange]) -> Answer<'a, Vec<String>> {
+        self.write_pushes(changes).boxed()
+    }
+
+    fn holds(&self) -> Answer<'_, Holds> {
+        self.read_holds().boxed()
+    }
+
+    fn engage_hold<'a>(&'a self, node: Option<&'a str>, reason: &'a str, message: &'a str) -> Answer<'a, ()> {
+        self.write_hold(node, reason, message).boxed()
+    }
+
+    fn release_hold<'a>(&'a self, node: Option<&'a str>) -> Answer<'a, bool> {
+        self.end_hold(node).boxed()
     }
 }

@@ -348,6 +348,57 @@ pub const HEARTBEATS: Statement = keyed(
      from horchestra.heartbeats order by node",
 );
 
+/// $1 nodes.
+pub const PUSH_RECORDS: Statement = keyed(
+    "push_records",
+    "select r.node, r.revision, p.kind, p.uid, p.ns, p.name from horchestra.push_records r \
+     left join horchestra.pushed p on p.node = r.node where r.node = any ($1::text[])",
+);
+/// One element per node: $1 nodes, $2 epochs, $3 sessions, $4 revisions; per thing to add: $5 nodes, $6 kinds,
+/// $7 uids, $8 namespaces, $9 names; per thing to remove: $10 nodes, $11 kinds, $12 uids. Answers the nodes whose
+/// session is another by now. Must not remove and add the same.
+pub const RECORD_PUSHES: Statement = keyed(
+    "record_pushes",
+    "with s as materialized (select t.node, t.revision, n.node is not null as ours \
+     from unnest($1::text[], $2::bigint[], $3::uuid[], $4::bigint[]) t(node, epoch, session, revision) \
+     left join horchestra.node_sessions n on n.node = t.node and n.epoch = t.epoch and n.session = t.session), \
+     kept as (insert into horchestra.push_records as r (node, revision, at) \
+     select node, revision, clock_timestamp() from s where ours order by node \
+     on conflict (node) do update set revision = excluded.revision, at = excluded.at), \
+     added as (insert into horchestra.pushed (node, kind, uid, ns, name) \
+     select a.node, a.kind, a.uid, a.ns, a.name \
+     from unnest($5::text[], $6::smallint[], $7::uuid[], $8::text[], $9::text[]) a(node, kind, uid, ns, name) \
+     join s on s.node = a.node where s.ours order by a.node, a.kind, a.uid \
+     on conflict (node, kind, uid) do nothing), \
+     removed as (delete from horchestra.pushed p \
+     using (select d.node, d.kind, d.uid from unnest($10::text[], $11::smallint[], $12::uuid[]) d(node, kind, uid) \
+     join s on s.node = d.node where s.ours) d where p.node = d.node and p.kind = d.kind and p.uid = d.uid) \
+     select node from s where not ours",
+);
+pub const HOLDS: Statement = keyed(
+    "holds",
+    "select h.node, h.hold, (extract(epoch from h.since) * 1000000)::bigint as since, h.reason, h.message, \
+     false as released from horchestra.push_holds h union all \
+     select r.node, r.hold, 0::bigint, '', '', true from horchestra.push_releases r",
+);
+/// $1 node (empty: all), $2 reason, $3 message.
+pub const ENGAGE_HOLD: Statement =
+    keyed("engage_hold", "select horchestra.engage_hold($1::text, $2::text, $3::text)");
+/// $1 node (null: everything).
+pub const RELEASE_HOLD: Statement = whole("release_hold", "select horchestra.release_hold($1::text)");
+/// $1 epoch, $2 system and $3 database that were known, $4 up to which revision, $5 the epoch found, $6 whether to
+/// begin another, $7 reason, $8 message.
+pub const SHOW_LOSS: Statement = keyed(
+    "show_loss",
+    "select horchestra.show_loss($1::uuid, $2::text, $3::text, $4::bigint, $5::uuid, $6::boolean, $7::text, \
+     $8::text)",
+);
+pub const BORN: Statement =
+    keyed("born", "select (extract(epoch from s.born) * 1000000)::bigint from horchestra.state s");
+/// $1 whether the caller vouches, $2 whether it is patient.
+pub const SETTLE_HOME: Statement =
+    keyed("settle_home", "select horchestra.settle_home($1::boolean, $2::boolean)");
+
 /// Partitions of the log with their bounds, lowest first. A pending detach is one that was interrupted.
 pub const PARTITIONS: Statement = keyed(
     "partitions",
@@ -381,11 +432,22 @@ pub const TRIM_HISTORY: Statement = keyed(
 );
 pub const RAISE_TRIMMED: Statement =
     keyed("raise_trimmed", "update horchestra.state set trimmed = $1 where trimmed < $1");
-/// $1 microseconds.
+/// $1 microseconds: records of nodes that have had no Node since.
+pub const TRIM_PUSH_RECORDS: Statement = keyed(
+    "trim_push_records",
+    "with old as materialized (select r.node from horchestra.push_records r \
+     where r.at < clock_timestamp() - $1::bigint * interval '1 microsecond' \
+     and not exists (select 1 from horchestra.objects o where o.kind = 2 and o.ns = '' and o.name = r.node) \
+     order by r.node limit 1000), \
+     holdings as (delete from horchestra.pushed p using old where p.node = old.node) \
+     delete from horchestra.push_records r using old where r.node = old.node",
+);
+/// $1 microseconds. Those stay of what a node may still hold: they are the reason why it may be ended there.
 pub const TRIM_TOMBSTONES: Statement = keyed(
     "trim_tombstones",
     "with old as materialized (select uid, rv from horchestra.tombstones \
-     where at < clock_timestamp() - $1::bigint * interval '1 microsecond' order by at limit 1000), \
+     where at < clock_timestamp() - $1::bigint * interval '1 microsecond' \
+     and not exists (select 1 from horchestra.pushed p where p.uid = tombstones.uid) order by at limit 1000), \
      unheld as (delete from horchestra.history h using old where h.uid = old.uid and h.rv < old.rv) \
      delete from horchestra.tombstones t using old where t.uid = old.uid and t.rv = old.rv",
 );
@@ -442,6 +504,14 @@ pub const ALL: &[Statement] = &[
     PRUNE_HEARTBEATS,
     RECORD_HEARTBEATS,
     HEARTBEATS,
+    PUSH_RECORDS,
+    RECORD_PUSHES,
+    HOLDS,
+    ENGAGE_HOLD,
+    RELEASE_HOLD,
+    SHOW_LOSS,
+    BORN,
+    SETTLE_HOME,
     PARTITIONS,
     DETACHED_PARTITIONS,
     NEWEST_AGE,
@@ -449,6 +519,7 @@ pub const ALL: &[Statement] = &[
     TRIMMED,
     TRIM_HISTORY,
     RAISE_TRIMMED,
+    TRIM_PUSH_RECORDS,
     TRIM_TOMBSTONES,
     TRIM_COMMITS,
     TRIM_NONCES,

@@ -6,6 +6,7 @@ pub mod commits;
 pub mod guards;
 pub mod log;
 pub mod presence;
+pub mod pushes;
 pub mod reads;
 pub mod sealing;
 pub mod watches;
@@ -64,6 +65,14 @@ macro_rules! suite {
             heartbeats_are_kept_with_their_age,
             presence_that_stands_for_nothing_is_pruned,
             a_released_lease_is_told_of,
+        );
+        $crate::behaviour::suite!(@ $world, pushes:
+            a_record_names_what_was_added_and_not_taken_off,
+            a_session_that_was_lost_writes_no_record,
+            a_hold_is_of_all_nodes_or_of_one_until_it_is_released,
+            a_release_takes_what_nobody_can_explain_off_the_record,
+            each_history_that_was_known_further_engages_the_hold_once,
+            tombstones_of_what_is_on_record_are_kept,
         );
         $crate::behaviour::suite!(@ $world, reads:
             lists_are_ordered_and_start_where_asked,

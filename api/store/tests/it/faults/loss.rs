@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use horchestra_core::kind::Kind;
-use horchestra_store::{Backend, CommitError, Guard, MemoryDatabase, ReadError, Store, WatchEnd};
+use horchestra_store::pushes::reason;
+use horchestra_store::{
+    Backend, CommitError, Guard, MemoryDatabase, ReadError, Store, StoreOptions, WatchEnd,
+};
 use uuid::Uuid;
 
 use super::{open, open_with, until, without_poll};
@@ -103,6 +106,8 @@ async fn a_restored_backup_is_noticed_and_everything_starts_anew() {
         recovered(store, before, &["kept"]).await;
     }
     assert_ne!(within(one.backend().head()).await.expect("head").identity, identity);
+    let hold = within(two.holds()).await.expect("answered").cluster.expect("engaged with the epoch");
+    assert_eq!(hold.reason, reason::HISTORY_LOST);
     for watcher in &mut watchers {
         let end = within(watcher.next()).await.expect_err("its revisions mean nothing");
         assert!(matches!(end, WatchEnd::Expired { .. }), "{end:?}");
@@ -184,8 +189,82 @@ async fn another_database_in_its_place_is_noticed() {
     for store in [&one, &two] {
         recovered(store, before, &[]).await;
     }
+    let hold = within(one.holds()).await.expect("answered").cluster.expect("engaged with the epoch");
+    assert_eq!(hold.reason, reason::DATABASE_REPLACED);
     put(&one, create(&app("new"), "1")).await;
     assert!(found(&two, &app("new")).await.revision > before);
+}
+
+#[tokio::test]
+async fn a_loss_that_could_not_be_recorded_at_once_is_found_again() {
+    let database = MemoryDatabase::new();
+    let (store, backend) = open_with(&database, without_poll()).await;
+    put(&store, create(&app("kept"), "1")).await;
+    let backup = database.backup();
+    let before = put(&store, create(&app("lost"), "1")).await;
+    backend.set_deaf(true);
+    database.restore(&backup);
+    // As many rows as were lost: nothing but the last one shows it.
+    let other = database.connect();
+    let write = [item(vec![create(&app("new"), "1")])];
+    within(other.commit(&write, Uuid::new_v4())).await.expect("committed");
+    // The answer of the read that finds it arrives, and then the connection breaks.
+    backend.set_answers_held(true);
+    let reader = tokio::spawn({
+        let store = store.clone();
+        async move { store.not_older_than(before + 1).await.map(|_| ()) }
+    });
+    until(|| backend.held_answers() > 0).await;
+    backend.set_cut_off(true);
+    backend.set_answers_held(false);
+    until(|| !store.health().disconnected_for.is_zero()).await;
+    assert_eq!(within(other.holds()).await.expect("answered").cluster, None);
+    backend.set_cut_off(false);
+    backend.set_deaf(false);
+    recovered(&store, before, &["kept", "new"]).await;
+    assert!(within(store.holds()).await.expect("answered").cluster.is_some());
+    let _ = within(reader).await.expect("joined");
+}
+
+#[tokio::test]
+async fn another_timeline_needs_somebody_who_vouches_for_it() {
+    let database = MemoryDatabase::new();
+    let hold =
+        async |store: &Store| within(store.holds()).await.expect("answered").cluster.map(|hold| hold.reason);
+    let settled = async |store: &Store| until(|| !store.health().connected_for.is_zero()).await;
+    let hasty = StoreOptions { vouch: Duration::from_millis(300), ..StoreOptions::default() };
+    let patient = StoreOptions { vouch: Duration::from_secs(3600), ..StoreOptions::default() };
+    let (first, _) = open(&database).await;
+    settled(&first).await;
+    assert_eq!(hold(&first).await, None, "where it is first is its home");
+
+    // Whoever has seen it all before says so, and who comes waits for that.
+    database.promote();
+    let (newcomer, _) = open_with(&database, patient).await;
+    settled(&newcomer).await;
+    assert_eq!(hold(&newcomer).await, None);
+
+    // Nobody is left who could.
+    for store in [&first, &newcomer] {
+        store.shutdown().await;
+    }
+    database.promote();
+    let (newcomer, _) = open_with(&database, hasty.clone()).await;
+    settled(&newcomer).await;
+    assert_eq!(hold(&newcomer).await.as_deref(), Some(reason::HISTORY_UNPROVEN));
+    within(newcomer.release_hold(None)).await.expect("released");
+    let (another, _) = open_with(&database, hasty.clone()).await;
+    settled(&another).await;
+    assert_eq!(hold(&another).await, None, "it was looked at once");
+
+    // The same data in another database.
+    for store in [&newcomer, &another] {
+        store.shutdown().await;
+    }
+    database.rehome();
+    let (newcomer, _) = open_with(&database, hasty).await;
+    settled(&newcomer).await;
+    assert_eq!(hold(&newcomer).await.as_deref(), Some(reason::DATABASE_REPLACED));
 }
 
 #[tokio::test]
