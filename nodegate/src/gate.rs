@@ -12,8 +12,10 @@ use uuid::Uuid;
 use crate::beats::{self, Beats};
 use crate::desired::feed;
 use crate::desired::index::Index;
+use crate::holds::{self, HoldsKnown};
 use crate::logs::LogBudget;
 use crate::metrics::{GateMetrics, Now};
+use crate::records::{self, Records};
 use crate::session::registry::Registry;
 use crate::settings::Settings;
 use crate::term::{self, Standing, Term};
@@ -29,6 +31,8 @@ pub struct Gate {
     pub sessions: Registry,
     pub index: Index,
     pub beats: Beats,
+    pub holds: HoldsKnown,
+    pub records: Records,
     pub logs: Arc<LogBudget>,
     pub claims: Pace,
     /// Reports that may be written at the same time.
@@ -63,6 +67,8 @@ impl Gate {
             sessions: Registry::default(),
             index: Index::default(),
             beats: Beats::default(),
+            holds: HoldsKnown::default(),
+            records: Records::default(),
             logs: Arc::new(LogBudget::new(settings.log_streams)),
             claims: Pace::per_second(settings.claims_per_second),
             writes: Semaphore::new(settings.writes.max(1)),
@@ -82,6 +88,8 @@ impl Gate {
         self.tasks.spawn("term", term::renew(Arc::clone(self), stop.clone()));
         self.tasks.spawn("term-supervision", term::supervise(Arc::clone(self), stop.clone()));
         self.tasks.spawn("desired-state", feed::run(Arc::clone(self), stop.clone()));
+        self.tasks.spawn("holds", holds::run(Arc::clone(self), stop.clone()));
+        self.tasks.spawn("records", records::run(Arc::clone(self), stop.clone()));
         self.tasks.spawn("heartbeats", beats::run(Arc::clone(self), stop.clone()));
     }
 

@@ -3,7 +3,8 @@
 //! A gateway ends the streams of nodes. For each it holds a session that the database knows as the node's only
 //! live one ([`session`]); down the stream goes what the node is to run ([`desired`]); up come heartbeats
 //! ([`beats`]), what the node says of itself ([`node_status`]) and of its workloads ([`app_status`]), and
-//! pieces of logs that somebody reads ([`logs`], [`relay`]). Whether a gateway may act at all is a matter of
+//! pieces of logs that somebody reads ([`logs`], [`relay`]). What each node may hold is on record ([`records`]), so
+//! that a database that forgot something destroys nothing ([`desired::decision`], [`holds`]). Whether a gateway may act at all is a matter of
 //! its term ([`term`]). Any number of gateways work beside each other and know nothing of each other but what
 //! is in the database: killing one costs its nodes one reconnect.
 
@@ -15,9 +16,11 @@ pub mod events;
 pub mod front;
 pub mod gate;
 pub mod gateway;
+pub mod holds;
 pub mod logs;
 pub mod metrics;
 pub mod node_status;
+pub mod records;
 pub mod relay;
 pub mod run;
 pub mod session;

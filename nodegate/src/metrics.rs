@@ -33,6 +33,7 @@ pub struct GateMetrics {
     pub heartbeats: Counter,
     pub pushes: Counter,
     pub pushes_withheld: Counter,
+    pub push_records: Counter,
     pub reports: Counter,
     pub reports_coalesced: Counter,
     pub reports_suppressed: Counter,
@@ -58,6 +59,8 @@ impl GateMetrics {
             pushes: metrics.counter("gate_pushes", "Desired states offered to nodes"),
             pushes_withheld: metrics
                 .counter("gate_pushes_withheld", "Times that a desired state could not be sent"),
+            push_records: metrics
+                .counter("gate_push_records", "Changes written to the records of what nodes may hold"),
             reports: metrics.counter("gate_reports", "Reports about Applications received"),
             reports_coalesced: metrics
                 .counter("gate_reports_coalesced", "Reports replaced by newer ones before they were written"),
@@ -115,6 +118,7 @@ impl Collector for Now {
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
         };
         show("gate_sessions", "Open sessions", gate.sessions.len())?;
+        show("gate_sessions_held", "Open sessions whose nodes are under a hold", gate.held_sessions())?;
         show("gate_log_streams", "Logs being read", gate.logs.open())?;
         show(
             "gate_suspended",

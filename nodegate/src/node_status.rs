@@ -12,6 +12,7 @@ use horchestra_core::kinds::node::{NodeStatus, Platform, ResourceList, derived_l
 use horchestra_core::quantity::Quantity;
 use serde::Deserialize;
 use serde_json::Value;
+use uuid::Uuid;
 
 /// Largest report that is looked at, in bytes.
 pub const REPORT_LIMIT: usize = 256 << 10;
@@ -23,6 +24,8 @@ const MEMORY_CEILING: i64 = 1 << 46;
 const TEXT_LIMIT: usize = 256;
 /// Runtime classes that are kept.
 const RUNTIMES_LIMIT: usize = 16;
+/// Units that are looked at.
+const UNITS_LIMIT: usize = 4096;
 
 /// A report, cleaned.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +37,8 @@ pub struct NodeReport {
     pub allocated_cpu: i64,
     /// Bytes.
     pub allocated_memory: i64,
+    /// What the node holds, as some agents say before they are told anything.
+    pub units: Vec<Uuid>,
 }
 
 /// Why a report was dropped.
@@ -70,6 +75,7 @@ struct ReportedStatus {
     runtimes: Option<Vec<String>>,
     platform: Option<Platform>,
     routed_network: bool,
+    units: Value,
 }
 
 /// Everything else in the metadata is not even read.
@@ -95,6 +101,7 @@ pub fn sanitise(name: &str, peer: IpAddr, json: &[u8]) -> Result<NodeReport, Dro
         return Err(Dropped::Namespaced);
     }
     let status = reported.status;
+    let status_units = status.units;
     not_negative(&status.capacity, "status.capacity")?;
     not_negative(&status.allocated, "status.allocated")?;
     let allocated_cpu = status.allocated.cpu().nano();
@@ -121,7 +128,13 @@ pub fn sanitise(name: &str, peer: IpAddr, json: &[u8]) -> Result<NodeReport, Dro
     if let Some(members) = status.as_object_mut() {
         members.remove("allocated");
     }
-    Ok(NodeReport { status, allocated_cpu, allocated_memory })
+    Ok(NodeReport { status, allocated_cpu, allocated_memory, units: units(&status_units) })
+}
+
+/// What is no uid is nothing that was ever sent.
+fn units(reported: &Value) -> Vec<Uuid> {
+    let listed = reported.as_array().into_iter().flatten();
+    listed.filter_map(|unit| unit.as_str()?.parse().ok()).take(UNITS_LIMIT).collect()
 }
 
 fn not_negative(amounts: &ResourceList, what: &'static str) -> Result<(), Dropped> {

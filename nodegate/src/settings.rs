@@ -38,6 +38,15 @@ pub struct Settings {
     pub push_limit: usize,
     /// How stale this process's copy of the database may be for anything to be pushed from it.
     pub push_staleness: Duration,
+    /// How long the database must have been answering before the first push of a session: other processes that have
+    /// known more than it has get that time to say so.
+    pub settle: Duration,
+    /// How long the first push of a session waits for the node's first report of itself.
+    pub first_report: Duration,
+    /// How much older than the database a node's certificate may be for the first push that the database has for it.
+    pub older_by: Duration,
+    /// How often the holds on pushes are read.
+    pub holds_every: Duration,
     /// How long an agent gets to finish a pass that it does not close itself.
     pub pass_quiet: Duration,
     /// After how long a second pass is asked for when everything on a node looks gone.
@@ -91,6 +100,10 @@ impl Default for Settings {
             urgent_gap: millis(50),
             push_limit: horchestra_proto::MAX_MESSAGE_BYTES - (64 << 10),
             push_staleness: secs(30),
+            settle: secs(2),
+            first_report: secs(5),
+            older_by: secs(24 * 3600),
+            holds_every: secs(3),
             pass_quiet: secs(2),
             confirm_after: secs(1),
             accepts_per_second: 500,

@@ -159,6 +159,12 @@ impl Identity {
     }
 }
 
+/// Since when a certificate is valid; `None`: it cannot be read.
+pub fn valid_since(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Timestamp::from_second(certificate.validity().not_before.timestamp()).ok()
+}
+
 /// SHA-256 of a certificate, in lower-case hexadecimal.
 pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     Sha256::digest(certificate).iter().fold(String::with_capacity(64), |mut text, byte| {

@@ -12,6 +12,8 @@ use crate::kind::Kind;
 pub const SCHEDULER: &str = "horchestra-scheduler";
 /// The loop that judges the readiness of nodes.
 pub const NODE_LIFECYCLE: &str = "horchestra-node-lifecycle";
+/// The loop that shows which nodes are held.
+pub const PUSH_HOLDS: &str = "horchestra-push-holds";
 /// The loop that keeps ApplicationSets.
 pub const APPLICATION_SETS: &str = "horchestra-applicationset";
 /// The loop that signs the certificates of nodes.
@@ -101,6 +103,11 @@ reasons! {
         "A node says of itself that it is not ready.";
     NODE_SILENT = "NodeSilent", Warning, "Judging", Node, NODE_LIFECYCLE,
         "A node has not reported for longer than the ready timeout.";
+
+    PUSH_HELD = "PushHeld", Warning, "Holding", Node, PUSH_HOLDS,
+        "Nothing is sent to a node that could stop what it runs, until an operator has looked and admits it.";
+    PUSH_RELEASED = "PushReleased", Normal, "Releasing", Node, PUSH_HOLDS,
+        "A node that was held is sent what it is to run again.";
 
     CERTIFICATE_ISSUED = "CertificateIssued", Normal, "Signing", CertificateSigningRequest, NODE_CSR,
         "A certificate was signed that somebody had asked for, other than a node for itself.";

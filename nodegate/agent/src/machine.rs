@@ -4,6 +4,7 @@ use horchestra_core::quantity::Quantity;
 use horchestra_proto::node::v1::NodeUsage;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 use crate::desired::Amounts;
 use crate::units::now_unix_nano;
@@ -85,6 +86,14 @@ impl Machine {
             "spec": {},
             "status": status,
         })
+    }
+}
+
+/// Adds to a heartbeat what is held here, for a control plane that has not said yet what is to be.
+pub fn tell_units(node: &mut Value, mut units: Vec<Uuid>) {
+    if !units.is_empty() {
+        units.sort_unstable();
+        node["status"]["units"] = json!(units);
     }
 }
 

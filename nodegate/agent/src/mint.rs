@@ -3,8 +3,11 @@
 //! Whoever holds the key of the authority can be any node. That is why only fleets
 //! and tests use this: a real agent is handed its certificate.
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
 };
 
 use crate::identity::{Identity, IdentityError};
@@ -56,6 +59,10 @@ impl NodeIssuer {
         }
         let mut params = CertificateParams::default();
         params.distinguished_name = subject;
+        // Of today: nodes that are older than a new control plane are held by it.
+        let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
+        let whole = |part: i8| u8::try_from(part).unwrap_or(1);
+        params.not_before = date_time_ymd(today.year().into(), whole(today.month()), whole(today.day()));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         let certificate = params.signed_by(&key, &self.issuer)?;

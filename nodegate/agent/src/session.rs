@@ -1,8 +1,10 @@
 //! One session with the control plane, from its opening to its end.
 //!
 //! Guarantees. A heartbeat goes out as soon as the stream opens and then at a fixed
-//! rhythm, whatever else happens: it waits for no push and no pass. Nothing about
-//! applications is said before the first push of this session; after that each push
+//! rhythm, whatever else happens: it waits for no push and no pass. Until the first push
+//! of this session it carries the uids of the units that are held here, which deployed
+//! agents do not say: a control plane that knows nothing of them can then hold back.
+//! Nothing else about applications is said before that push; after it each push
 //! and each beat of the rhythm brings one pass, never two at a time, and a pass is
 //! always about the newest push. Everything goes up through one queue of eight, so a
 //! gateway that stops reading silences this node completely, as it does with
@@ -65,7 +67,7 @@ pub async fn run(parts: &Arc<Parts>, connection: Connection, stop: &Cancellation
     let (pushed, pushes) = watch::channel(None);
 
     let ip = connection.local_ip.to_string();
-    tasks.spawn(beat(parts.clone(), ip, out.clone(), ended.clone()));
+    tasks.spawn(beat(parts.clone(), ip, pushes.clone(), out.clone(), ended.clone()));
     tasks.spawn(converge(parts.clone(), pushes, out.clone(), ended.clone()));
 
     let mut client = connection.client.clone();
@@ -127,12 +129,21 @@ fn rhythm(period: Duration) -> Interval {
     rhythm
 }
 
-async fn beat(parts: Arc<Parts>, ip: String, out: mpsc::Sender<NodeMessage>, ended: CancellationToken) {
+async fn beat(
+    parts: Arc<Parts>,
+    ip: String,
+    pushes: watch::Receiver<Option<Arc<Desired>>>,
+    out: mpsc::Sender<NodeMessage>,
+    ended: CancellationToken,
+) {
     let mut rhythm = rhythm(parts.heartbeat);
     let beating = async {
         loop {
             rhythm.tick().await;
-            let node = parts.machine.node(&parts.name, &ip, &parts.converger.allocated());
+            let mut node = parts.machine.node(&parts.name, &ip, &parts.converger.allocated());
+            if pushes.borrow().is_none() {
+                machine::tell_units(&mut node, parts.units.list());
+            }
             let status = NodeStatus { node: node.to_string().into() };
             if out.send(Up::Status(status).into()).await.is_err() {
                 return;

@@ -71,6 +71,8 @@ async fn try_follow(gate: &Gate) -> Result<std::convert::Infallible, Broken> {
     let mut applications = gate.store.watch(Kind::Application, snapshot.revision())?;
     let mut nodes = gate.store.watch(Kind::Node, snapshot.revision())?;
     let mut volumes = gate.store.watch(Kind::PersistentVolume, snapshot.revision())?;
+    // Before anything can be pushed from it: it may be of a database that has lost something.
+    gate.read_holds().await?;
     gate.index.load(&snapshot);
     tracing::info!(revision = snapshot.revision(), "desired state loaded");
     drop(snapshot);

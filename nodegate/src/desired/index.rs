@@ -9,8 +9,11 @@
 //! nothing at all is pushed to that node, since a push without it would tear it down; an Application that
 //! never ran is simply left out.
 
+pub mod survey;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::node::Node;
@@ -46,7 +49,7 @@ pub enum View {
     /// There is no Node of that name.
     Absent,
     /// The Node is not admitted.
-    Held,
+    NotAdmitted,
     /// An Application that may be running there cannot be sent.
     Blocked { application: Key, why: String },
     /// In list order.
@@ -77,6 +80,8 @@ struct Placed {
 struct NodeFacts {
     uid: Uuid,
     admitted: bool,
+    /// As people see it: what is in force is asked of the database.
+    held: bool,
 }
 
 #[derive(Default)]
@@ -96,6 +101,8 @@ pub struct Index {
     reached: watch::Sender<Option<Revision>>,
     /// Somebody waits for `reached` to move on.
     asked: Notify,
+    /// How often it was loaded.
+    loads: AtomicU64,
 }
 
 impl Index {
@@ -116,6 +123,7 @@ impl Index {
         }
         *state = fresh;
         drop(state);
+        self.loads.fetch_add(1, Ordering::Relaxed);
         self.reached.send_replace(Some(snapshot.revision()));
     }
 
@@ -144,6 +152,11 @@ impl Index {
         self.asked.notify_one();
         // The sender lives as long as `self`.
         let _ = reached.wait_for(|reached| reached.is_some_and(|reached| reached >= revision)).await;
+    }
+
+    /// How often the index was loaded: what was known before the last time may be of another database.
+    pub fn loads(&self) -> u64 {
+        self.loads.load(Ordering::Relaxed)
     }
 
     /// Waits until somebody asks how far the index is.
@@ -202,17 +215,22 @@ impl Index {
 
     /// What `node` is to be sent now.
     pub fn view(&self, node: &str) -> View {
-        let state = self.state.read();
-        if !state.loaded {
+        self.state.read().view(node)
+    }
+}
+
+impl State {
+    fn view(&self, node: &str) -> View {
+        if !self.loaded {
             return View::Unknown;
         }
-        let Some(facts) = state.nodes.get(node) else { return View::Absent };
+        let Some(facts) = self.nodes.get(node) else { return View::Absent };
         if !facts.admitted {
-            return View::Held;
+            return View::NotAdmitted;
         }
         let mut applications = Vec::new();
-        for key in state.by_node.get(node).into_iter().flatten() {
-            match state.applications.get(key).map(|placed| &placed.shape) {
+        for key in self.by_node.get(node).into_iter().flatten() {
+            match self.applications.get(key).map(|placed| &placed.shape) {
                 Some(Shape::Send(form)) => applications.push(Arc::clone(form)),
                 Some(Shape::Blocked(why)) => {
                     return View::Blocked { application: key.clone(), why: why.clone() };
@@ -220,11 +238,9 @@ impl Index {
                 Some(Shape::Finished | Shape::LeftOut) | None => {}
             }
         }
-        View::Complete { applications, volumes: state.volumes.list(node) }
+        View::Complete { applications, volumes: self.volumes.list(node) }
     }
-}
 
-impl State {
     fn take(&mut self, key: &Key) -> Option<Placed> {
         let placed = self.applications.remove(key)?;
         if let Some(keys) = self.by_node.get_mut(&placed.node) {
@@ -272,8 +288,12 @@ fn may_be_running(entry: &Entry) -> bool {
 
 fn node_facts(entry: &Entry) -> NodeFacts {
     // A Node that cannot be read is treated as one that must not be pushed to.
-    let admitted = entry.typed::<Node>().is_ok_and(|node| node.admitted());
-    NodeFacts { uid: entry.uid, admitted }
+    let node = entry.typed::<Node>().ok();
+    NodeFacts {
+        uid: entry.uid,
+        admitted: node.as_ref().is_some_and(|node| node.admitted()),
+        held: node.as_ref().is_some_and(|node| node.held()),
+    }
 }
 
 fn rings(before: Option<&Placed>, after: Option<&Placed>) -> Vec<Ring> {

@@ -2,7 +2,8 @@
 //!
 //! A push replaces everything that the node was told before, and the node tears down what it does not name.
 //! Hence: nothing is pushed from a view that is incomplete or stale, nothing to a node that does not exist
-//! or is not admitted, nothing that an agent could not take in. In all those cases the session goes on and
+//! or is not admitted, nothing that an agent could not take in, nothing without something that the node may hold
+//! unless its end is on record ([`super::decision`]). In all those cases the session goes on and
 //! whatever the node was told last stays in force. What a session pushes first is no older than its claim:
 //! it waits until the index has everything that was committed by then. The first complete view of a session is always sent, and
 //! so is the first after a time without; otherwise only what differs from the last one.
@@ -11,15 +12,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use horchestra_proto::node::v1::{ControllerMessage, DesiredState, controller_message::Body};
+use horchestra_store::{Hold, Holding};
 use prost::Message;
 use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::account::{Account, Later};
+use super::decision::{Decision, Why};
 use super::form::{Form, Signature};
 use super::index::View;
-use super::volumes::Own;
+use super::volumes::{List, Own};
 use crate::events;
 use crate::gate::Gate;
+use crate::holds::Standing;
 use crate::session::Session;
 use crate::session::outbound::Push;
 use crate::session::told::Told;
@@ -28,14 +33,16 @@ use crate::session::told::Told;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Withheld {
     Absent,
-    Held,
+    NotAdmitted,
+    /// A hold is in force.
+    Held(Hold),
     Blocked(String),
     TooLarge(usize),
     Stale,
 }
 
 impl Withheld {
-    /// What people are told; `None` where it is the ordinary course of things.
+    /// What people are told; `None` where it is the ordinary course of things, or somebody else tells them.
     fn for_people(&self) -> Option<String> {
         match self {
             Withheld::Blocked(why) => {
@@ -44,8 +51,14 @@ impl Withheld {
             Withheld::TooLarge(size) => {
                 Some(format!("nothing is sent, since {size} bytes are more than agents accept"))
             }
-            Withheld::Absent | Withheld::Held | Withheld::Stale => None,
+            Withheld::Absent | Withheld::NotAdmitted | Withheld::Held(_) | Withheld::Stale => None,
         }
+    }
+}
+
+impl From<Later> for Withheld {
+    fn from(Later: Later) -> Withheld {
+        Withheld::Stale
     }
 }
 
@@ -53,10 +66,12 @@ impl Withheld {
 #[derive(Default)]
 struct Last {
     signature: Option<Signatures>,
+    forms: Vec<Arc<Form>>,
     at: Option<Instant>,
     withheld: Option<Withheld>,
     /// What agents would not decode, as people were told.
     told: Told,
+    account: Account,
 }
 
 /// How long a session waits for the index before it asks the database anew.
@@ -66,7 +81,8 @@ const CATCH_UP: Duration = Duration::from_millis(500);
 pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
     let settings = &gate.settings;
     catch_up(&gate, &session).await;
-    let mut last = Last::default();
+    let told = session.first_report.units(settings.first_report).await;
+    let mut last = Last { account: Account::of(told), ..Last::default() };
     let mut resend_at = next_resend(settings.resend_every);
     session.bell.ring(super::index::Hurry::Urgent);
     loop {
@@ -79,7 +95,7 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
             }
         };
         gate.term.until_in_force().await;
-        if let Some(offered) = offer(&gate, &session, &mut last, rung.forced) {
+        if let Some(offered) = offer(&gate, &session, &mut last, rung.forced).await {
             gate.metrics.pushes.inc();
             tracing::debug!(node = %session.node, applications = offered, forced = rung.forced, "pushed");
             resend_at = next_resend(settings.resend_every);
@@ -89,9 +105,15 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
 
 /// Waits until the index holds everything that was committed before this call. Another gateway may have
 /// told the node of a later state than this process has seen; going back to an earlier one would tear down
-/// what was started meanwhile.
+/// what was started meanwhile. The same goes for a later state than the database has, which only those who have seen
+/// it can tell: they get a moment to do so after the database came back.
 async fn catch_up(gate: &Gate, session: &Session) {
     let mut announced = false;
+    while let settled = gate.store.health().connected_for
+        && settled < gate.settings.settle
+    {
+        sleep((gate.settings.settle - settled).min(CATCH_UP)).await;
+    }
     loop {
         match gate.store.fresh().await {
             // Given up and asked again, since that revision means nothing once the database was replaced.
@@ -112,20 +134,20 @@ async fn catch_up(gate: &Gate, session: &Session) {
 }
 
 /// Offers the present state if it has to be; returns how many Applications it names.
-fn offer(gate: &Gate, session: &Arc<Session>, last: &mut Last, forced: bool) -> Option<usize> {
+async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced: bool) -> Option<usize> {
     for (key, why) in gate.index.faults(&session.node) {
         if last.told.is_new(&key.to_string(), &why) {
             events::undecodable(gate, &key, &why);
         }
     }
-    match build(gate, &session.node) {
+    match build(gate, session, last).await {
         Err(withheld) => {
             if last.withheld.as_ref() != Some(&withheld) {
                 announce(&session.node, &withheld);
                 if let Some(why) = withheld.for_people() {
                     events::push_withheld(gate, session, why);
                 }
-                if !matches!(withheld, Withheld::Absent | Withheld::Held) {
+                if !matches!(withheld, Withheld::Absent | Withheld::NotAdmitted) {
                     gate.metrics.pushes_withheld.inc();
                 }
             }
@@ -138,15 +160,23 @@ fn offer(gate: &Gate, session: &Arc<Session>, last: &mut Last, forced: bool) -> 
         }
         Ok(built) => {
             let resumed = last.withheld.take().is_some_and(|withheld| withheld != Withheld::Stale);
-            if !forced && !resumed && last.signature.as_ref() == Some(&built.signature) {
+            let same = last.signature.as_ref().is_some_and(|last| last.covers(&built));
+            if same && (built.superset || !(forced || resumed)) {
                 return None;
             }
             let named = built.forms.len();
-            let forms = built.forms;
-            let remember = Arc::clone(session);
+            last.forms = built.forms.clone();
+            let (gate_then, session_then) = (Arc::clone(gate), Arc::clone(session));
+            let (forms, ended, revision) = (built.forms, built.ended, last.account.revision());
             session.outbound.offer(Push {
                 message: built.message,
-                on_taken: Box::new(move || remember.sent.record(&forms)),
+                on_taken: Box::new(move || {
+                    session_then.sent.record(&forms);
+                    let gone = session_then.in_flight.taken_without(ended);
+                    if !gone.is_empty() {
+                        gate_then.records.remove(&session_then, revision, gone);
+                    }
+                }),
             });
             last.signature = Some(built.signature);
             last.at = Some(Instant::now());
@@ -162,28 +192,63 @@ struct Signatures {
     volumes: Vec<Own>,
 }
 
+impl Signatures {
+    /// Whether the node has been told all of it. A superset names no volumes, whatever was named before.
+    fn covers(&self, built: &Built) -> bool {
+        self.applications == built.signature.applications
+            && (built.superset || self.volumes == built.signature.volumes)
+    }
+}
+
 struct Built {
     message: ControllerMessage,
     signature: Signatures,
     forms: Vec<Arc<Form>>,
+    /// Goes off the record once this was taken.
+    ended: Vec<Holding>,
+    /// Of what was sent last, under a hold.
+    superset: bool,
 }
 
-fn build(gate: &Gate, node: &str) -> Result<Built, Withheld> {
+async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built, Withheld> {
     if gate.store.health().disconnected_for > gate.settings.push_staleness {
         return Err(Withheld::Stale);
     }
-    let (forms, volumes) = match gate.index.view(node) {
+    let node = &session.node;
+    let hold = match gate.holds.of(node) {
+        Standing::Unknown => return Err(Withheld::Stale),
+        Standing::Free => None,
+        Standing::Held(hold) => Some(hold),
+    };
+    let holdings = last.account.current(gate, session, hold.as_ref()).await?;
+    let (view, missing) = gate.index.survey(node, &holdings);
+    let (forms, volumes) = match view {
         View::Unknown => return Err(Withheld::Stale),
         View::Absent => return Err(Withheld::Absent),
-        View::Held => return Err(Withheld::Held),
+        View::NotAdmitted => return Err(Withheld::NotAdmitted),
         View::Blocked { application, why } => {
             return Err(Withheld::Blocked(format!("{application}: {why}")));
         }
         View::Complete { applications, volumes } => (applications, volumes),
     };
+    let sent_before = last.signature.is_some();
+    let (decision, ended) = last.account.judge(gate, node, missing, sent_before).await?;
+    let (forms, volumes, ended, superset) = match decision {
+        Decision::Push => (forms, volumes, ended, false),
+        Decision::Superset => (superset(&last.forms, forms), List::default(), Vec::new(), true),
+        Decision::Nothing(why) => {
+            last.account.hold_for(gate, node, &why).await?;
+            return Err(match why {
+                Why::Held(hold) => Withheld::Held(hold),
+                Why::Unsendable(held) => Withheld::Blocked(format!("{}: it may run there", held.key)),
+                // The hold that was just engaged is found at the next look.
+                Why::RecordAhead(_) | Why::Older | Why::Unexplained(_) => Withheld::Stale,
+            });
+        }
+    };
     let desired = DesiredState {
         applications: forms.iter().map(|form| form.bytes()).collect(),
-        persistent_volumes: volumes.bytes,
+        persistent_volumes: volumes.bytes.clone(),
         ..DesiredState::default()
     };
     let message: ControllerMessage = Body::Desired(desired).into();
@@ -191,15 +256,35 @@ fn build(gate: &Gate, node: &str) -> Result<Built, Withheld> {
     if size > gate.settings.push_limit {
         return Err(Withheld::TooLarge(size));
     }
+    last.account.cover(gate, session, &forms, &volumes).await?;
+    // Written, and a hold may have come meanwhile.
+    if gate.holds.of(node) != hold.map_or(Standing::Free, Standing::Held) {
+        return Err(Withheld::Stale);
+    }
     let applications = forms.iter().map(|form| form.signature.clone()).collect();
     let signature = Signatures { applications, volumes: volumes.own };
-    Ok(Built { message, signature, forms })
+    Ok(Built { message, signature, forms, ended, superset })
+}
+
+/// What was sent last, as it was sent, and what has come since under names that nothing of it has.
+fn superset(sent: &[Arc<Form>], now: Vec<Arc<Form>>) -> Vec<Arc<Form>> {
+    let is_sent = |form: &Arc<Form>| {
+        sent.iter().any(|other| other.key == form.key || other.signature.uid == form.signature.uid)
+    };
+    let new = now.into_iter().filter(|form| !is_sent(form));
+    sent.iter().cloned().chain(new).collect()
 }
 
 fn announce(node: &str, withheld: &Withheld) {
     match withheld {
         Withheld::Absent => tracing::warn!(%node, "nothing is sent: the Node object does not exist"),
-        Withheld::Held => tracing::info!(%node, "nothing is sent: the Node is not admitted; uncordon it"),
+        Withheld::NotAdmitted => {
+            tracing::info!(%node, "nothing is sent: the Node is not admitted; uncordon or admit it");
+        }
+        Withheld::Held(hold) => {
+            tracing::warn!(%node, reason = hold.reason, message = hold.message,
+                "nothing is sent: pushes are held until an operator admits the Node or releases all of them");
+        }
         Withheld::Blocked(why) => tracing::error!(%node, %why, "nothing is sent: what runs there cannot be"),
         Withheld::TooLarge(size) => {
             tracing::error!(%node, size, "nothing is sent: the desired state is larger than agents accept");

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::persistent_volume::PersistentVolume;
 use horchestra_core::object::{self, Object};
-use horchestra_store::Entry;
+use horchestra_store::{Entry, Holding};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -26,6 +26,13 @@ pub struct Own {
     key: Key,
     uid: Uuid,
     generation: i64,
+}
+
+impl Own {
+    /// The volume as something that its node may hold.
+    pub fn holding(&self) -> Holding {
+        Holding { key: self.key.clone(), uid: self.uid }
+    }
 }
 
 /// A list of volumes as it is sent.
@@ -94,6 +101,11 @@ impl Volumes {
             }
         }
         list
+    }
+
+    /// Whether lists name this volume.
+    pub fn contains(&self, key: &Key) -> bool {
+        self.volumes.contains_key(key)
     }
 
     fn count(&mut self, node: &str, comes: bool) {

@@ -7,6 +7,7 @@
 //! decides with which code; the end is then the same for all: slots and log streams are dropped, the place in
 //! the registry and the row in the database are given up, each only if it is still this session's.
 
+pub mod first_report;
 pub mod inbox;
 pub mod open;
 pub mod outbound;
@@ -27,8 +28,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use crate::desired::account::InFlight;
 use crate::desired::bell::Bell;
 use crate::logs::SessionLogs;
+use first_report::FirstReport;
 use inbox::Inbox;
 use outbound::Outbound;
 use sent::Sent;
@@ -38,9 +41,13 @@ pub struct Session {
     pub node: String,
     pub grant: SessionGrant,
     pub peer: SocketAddr,
+    /// Since when the certificate is valid that the session was opened with, in microseconds since the epoch.
+    pub valid_since: Option<i64>,
     pub inbox: Inbox,
     pub outbound: Arc<Outbound>,
     pub sent: Sent,
+    pub in_flight: InFlight,
+    pub first_report: FirstReport,
     pub bell: Bell,
     pub logs: SessionLogs,
     opened: Instant,
@@ -57,9 +64,12 @@ impl Session {
             node,
             grant,
             peer,
+            valid_since: None,
             inbox: Inbox::default(),
             outbound: Arc::default(),
             sent: Sent::default(),
+            in_flight: InFlight::default(),
+            first_report: FirstReport::default(),
             bell: Bell::default(),
             logs: SessionLogs::default(),
             opened: Instant::now(),

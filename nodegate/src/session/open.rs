@@ -61,7 +61,9 @@ async fn claim_and_serve(
         }
         Err(_) => return Err(Status::unavailable("the session could not be claimed in time")),
     };
-    let session = Arc::new(Session::new(peer.name.clone(), grant, peer.connection.address));
+    let session = Session::new(peer.name.clone(), grant, peer.connection.address);
+    let valid_since = peer.valid_since.map(jiff::Timestamp::as_microsecond);
+    let session = Arc::new(Session { valid_since, ..session });
     if let Some(superseded) = gate.sessions.insert(Arc::clone(&session)) {
         superseded.lost();
     }

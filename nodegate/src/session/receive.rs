@@ -72,6 +72,7 @@ impl Receiving {
                 match sanitise(&session.node, session.peer.ip(), &status.node) {
                     Ok(report) => {
                         self.told.forget(STATUS);
+                        session.first_report.hear(&report.units);
                         gate.beats.beat(session, &report);
                         if session.inbox.put_node(report) {
                             gate.metrics.reports_coalesced.inc();

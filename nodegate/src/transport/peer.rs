@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use horchestra_auth::identity::{CONTROLLERS, Credential, Identity, NODES};
+use horchestra_auth::identity::{CONTROLLERS, Credential, Identity, NODES, valid_since};
 use horchestra_runtime::PeerChain;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -27,6 +27,8 @@ pub struct Peer {
     pub name: String,
     /// SHA-256 of the certificate, lower-case hex.
     pub fingerprint: String,
+    /// Since when the certificate is valid, as far as it can be read.
+    pub valid_since: Option<jiff::Timestamp>,
     pub not_after: SystemTime,
     pub connection: Connection,
 }
@@ -72,6 +74,7 @@ impl Peer {
         };
         Ok(Peer {
             fingerprint: fingerprint.clone(),
+            valid_since: valid_since(chain.leaf()),
             not_after: SystemTime::from(*not_after),
             name: identity.name,
             connection: connection.clone(),

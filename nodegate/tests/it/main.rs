@@ -4,6 +4,7 @@ mod deletion;
 mod desired;
 mod events;
 mod gateways;
+mod hold;
 mod logs;
 mod postgres;
 mod registration;

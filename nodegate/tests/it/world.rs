@@ -99,6 +99,14 @@ impl World {
         world
     }
 
+    /// The database of a test in memory, to be put back or replaced.
+    pub fn memory(&self) -> &MemoryDatabase {
+        match &self.database {
+            Database::Memory(database) => database,
+            Database::Postgres(_) => panic!("a test in memory"),
+        }
+    }
+
     // ---- the operator ---------------------------------------------------------------------------------
 
     pub fn who(&self) -> RequestContext {
@@ -195,6 +203,9 @@ impl World {
             touch_every: millis(100),
             beat_every: millis(50),
             resend_every: None,
+            settle: Duration::ZERO,
+            first_report: Duration::ZERO,
+            holds_every: millis(50),
             pass_quiet: millis(200),
             confirm_after: millis(50),
             end_grace: millis(500),

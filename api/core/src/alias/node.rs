@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Alias, condition, metadata, object};
 use crate::kind::Kind;
-use crate::kinds::node::CONDITION_READY;
+use crate::kinds::node::{CONDITION_READY, held_suffix};
 use crate::object::Object;
 use crate::table::{AGE, Column, NAME};
 
@@ -36,7 +36,7 @@ fn is_cordoned(stored: &Object) -> bool {
 fn status(stored: &Object, _: Timestamp) -> Value {
     let ready = if ready(stored) == "True" { "Ready" } else { "NotReady" };
     let cordoned = if is_cordoned(stored) { ",SchedulingDisabled" } else { "" };
-    Value::from(format!("{ready}{cordoned}"))
+    Value::from(format!("{ready}{}{cordoned}", held_suffix(stored)))
 }
 
 /// The verdict; of a node that nobody has judged, what it says of itself.

@@ -30,6 +30,9 @@ pub const CONDITION_READY: &str = "Ready";
 /// Condition that says whether the node is sent desired state.
 pub const CONDITION_ADMITTED: &str = "Admitted";
 
+/// Condition that is there while nothing is sent to the node until an operator admits it.
+pub const CONDITION_HELD: &str = "Held";
+
 /// A Node is a machine that runs workloads. Its agent registers it, cordoned; an operator uncordons it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -91,7 +94,7 @@ pub struct NodeStatus {
     /// metadata.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Verdicts about the node: `Ready` and `Admitted`.
+    /// Verdicts about the node: `Ready`, `Admitted` and, while there is one, `Held`.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -146,6 +149,12 @@ impl Node {
             .is_some_and(|condition| condition.status == ConditionStatus::True)
     }
 
+    /// Whether nothing is sent to it until an operator admits it.
+    pub fn held(&self) -> bool {
+        condition(&self.status.conditions, CONDITION_HELD)
+            .is_some_and(|condition| condition.status == ConditionStatus::True)
+    }
+
     /// The labels that placement looks at: the operator's, overlaid by the derived ones.
     pub fn scheduling_labels(&self) -> BTreeMap<String, String> {
         let mut labels = self.metadata.labels.clone();
@@ -185,7 +194,8 @@ fn schema() -> &'static Schema {
 const COLUMNS: &[Column] = &[
     NAME,
     Column::text("Status", "Ready or NotReady, as the control plane judges the node.", |object, now| {
-        Value::from(if is_ready(object, now) { "Ready" } else { "NotReady" })
+        let ready = if is_ready(object, now) { "Ready" } else { "NotReady" };
+        Value::from(format!("{ready}{}", held_suffix(object)))
     }),
     Column::text(
         "CPU",
@@ -207,6 +217,13 @@ const COLUMNS: &[Column] = &[
     Column::wide("OS", "Operating system of the node.", |object, _| text_at(object, &["status", "os"])),
     AGE,
 ];
+
+/// What the status of a node that is held ends with.
+pub(crate) fn held_suffix(object: &Object) -> &'static str {
+    let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array);
+    let held = |condition: &Value| condition["type"] == CONDITION_HELD && condition["status"] == "True";
+    if conditions.into_iter().flatten().any(held) { ",Held" } else { "" }
+}
 
 /// Seconds after which a node that nobody has judged yet counts as silent.
 const UNJUDGED_TIMEOUT: i64 = 45;
