@@ -15,6 +15,7 @@ use horchestra_runtime::args::{
 use horchestra_runtime::telemetry;
 use horchestra_store::postgres;
 
+use crate::hold::{self, HoldArgs};
 use crate::http::limits::{Limit, Limits};
 use crate::import::{self, ImportArgs};
 use crate::secret_keys::{self, ResealArgs, SecretKeysArgs};
@@ -43,6 +44,8 @@ pub enum Command {
     Reseal(ResealArgs),
     /// Store the objects of another control plane of this API as they are, in a database of their own
     Import(ImportArgs),
+    /// Show, engage or release the hold that keeps nodes from being sent anything after a loss
+    Hold(HoldArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -189,6 +192,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             telemetry::init(&args.telemetry)?;
             import::run(&args).await
         }
+        Command::Hold(args) => {
+            telemetry::init(&args.telemetry)?;
+            hold::run(&args).await
+        }
         Command::Check(args) => {
             telemetry::init(&args.telemetry)?;
             check(&args.database).await
@@ -262,6 +269,10 @@ mod tests {
             ("import --database-url=postgres://h/d a.json b.json", true),
             ("import --database-url=postgres://h/d --secret-keys=/k -", true),
             ("import --database-url=postgres://h/d", false),
+            ("hold --database-url=postgres://h/d show", true),
+            ("hold --database-url=postgres://h/d engage --message=why", true),
+            ("hold --database-url=postgres://h/d release --node=n1", true),
+            ("hold --database-url=postgres://h/d", false),
         ] {
             let words: Vec<&str> = words.split(' ').collect();
             assert_eq!(parse(&words).is_ok(), good, "{words:?}");

@@ -12,6 +12,7 @@ pub mod cli;
 mod documents;
 mod frames;
 mod handlers;
+pub mod hold;
 pub mod http;
 pub mod import;
 pub mod metrics;

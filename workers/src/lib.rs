@@ -6,6 +6,7 @@ pub mod compaction;
 pub mod expiry;
 pub mod gc;
 pub mod heartbeats;
+pub mod holds;
 pub mod lifecycle;
 pub mod retries;
 pub mod run;

@@ -23,6 +23,7 @@ use crate::certificates::reconcile::NodeCertificates;
 use crate::compaction::Compaction;
 use crate::expiry::EventRetention;
 use crate::gc::{GarbageCollection, Limits};
+use crate::holds::{HoldMetrics, PushHolds};
 use crate::lifecycle::NodeLifecycle;
 use crate::scheduler::metrics::SchedulerMetrics;
 use crate::scheduler::plugins;
@@ -92,11 +93,13 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let certificates = CertificateMetrics::new(&metrics);
     let compaction =
         Compaction::new(service.clone(), Retention::default(), EventRetention::default(), &metrics);
+    let holds = HoldMetrics::new(&metrics);
     let metrics = LoopMetrics::new(&metrics);
     let start = Start { store: &store, options: &options, metrics, tasks: &tasks, shutdown: &shutdown };
     start.run(Scheduler::new(service.clone(), profile, recorder.clone(), scheduler));
     start.run(Sets::new(service.clone(), recorder.clone(), sets));
     start.run(NodeLifecycle::new(service.clone(), recorder.clone()));
+    start.run(PushHolds::new(service.clone(), recorder.clone(), holds));
     start.run(NodeCertificates::new(service, recorder, signer, certificates));
     start.run(garbage);
     start.run(compaction);

@@ -324,6 +324,14 @@ pub struct ReadyVerdict {
     pub message: String,
 }
 
+/// Why a node is held, as people are to see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldVerdict {
+    /// CamelCase word.
+    pub reason: String,
+    pub message: String,
+}
+
 /// How far an ApplicationSet has come, as its loop sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetReport {

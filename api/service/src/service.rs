@@ -210,7 +210,8 @@ impl Service {
         self.act_through(context, key, door, order, options).await
     }
 
-    /// Lets a node that registered itself take part: it will be sent desired state.
+    /// Lets a node that registered itself take part, or one that is held take part again: it will be sent desired
+    /// state.
     pub async fn admit(&self, context: &RequestContext, node: &str) -> Result<Written, Status> {
         self.act_on_node(context, node, Door::Admit).await
     }
@@ -430,6 +431,16 @@ impl Service {
         verdict: ReadyVerdict,
     ) -> Result<Outcome, DoorError> {
         self.judge_node(context, name, &verdict).await
+    }
+
+    /// Sets the `Held` condition of a Node, or with `None` takes it off.
+    pub async fn show_hold(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        verdict: Option<HoldVerdict>,
+    ) -> Result<Outcome, DoorError> {
+        self.set_held(context, name, verdict.as_ref()).await
     }
 
     /// Creates what an ApplicationSet makes, while `conditions` hold. What is refused is not tried again.

@@ -133,6 +133,7 @@ fn node(at: usize) -> NodeInfo {
         revision: 1,
         unschedulable: false,
         admitted: true,
+        held: false,
         liveness: Liveness::Ready,
         capacity: Amounts { cpu: 4_000_000_000, memory: 32 * GI },
         runtimes: Vec::new(),

@@ -57,6 +57,8 @@ pub struct NodeInfo {
     pub unschedulable: bool,
     /// Not yet taken in by an operator: it is sent nothing, so nothing may be put there.
     pub admitted: bool,
+    /// Nothing is sent to it until an operator admits it anew.
+    pub held: bool,
     pub liveness: Liveness,
     pub capacity: Amounts,
     pub runtimes: Vec<String>,

@@ -295,6 +295,7 @@ fn node_info(entry: &Entry, node: &Node, heard: &Heard) -> NodeInfo {
         labels: node.scheduling_labels(),
         unschedulable: node.spec.unschedulable || entry.deleting,
         admitted: node.admitted(),
+        held: node.held(),
         liveness,
         capacity: Amounts { cpu: entry.columns.cpu, memory: entry.columns.memory },
         runtimes: node.status.runtimes.clone(),

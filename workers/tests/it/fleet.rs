@@ -21,6 +21,7 @@ pub fn node(name: &str) -> NodeInfo {
         labels: [("horchestra.io/hostname".to_owned(), name.to_owned())].into(),
         unschedulable: false,
         admitted: true,
+        held: false,
         liveness: Liveness::Ready,
         capacity: Amounts { cpu: 4_000_000_000, memory: 8 * GI },
         runtimes: Vec::new(),

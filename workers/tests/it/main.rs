@@ -5,6 +5,7 @@ mod expiry;
 mod faults;
 mod fleet;
 mod garbage;
+mod holds;
 mod lifecycle;
 mod oracle;
 mod placement;

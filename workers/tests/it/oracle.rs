@@ -116,6 +116,9 @@ impl Naive {
         if !node.admitted {
             return says("node is not admitted");
         }
+        if node.held {
+            return says("node is held until it is admitted");
+        }
         if node.liveness == Liveness::NotReady {
             return says("node is not ready");
         }

@@ -241,15 +241,17 @@ fn only_a_node_that_can_take_work_is_chosen() {
     cordoned.unschedulable = true;
     let mut unadmitted = node("d-unadmitted");
     unadmitted.admitted = false;
-    let bad = [not_ready, unheard, unsized_node, cordoned, unadmitted];
+    let mut held = node("d-held");
+    held.held = true;
+    let bad = [not_ready, unheard, unsized_node, cordoned, unadmitted, held];
     let mut cluster = Cluster::new(bad.clone().into_iter().chain([node("e-good")]));
     assert_eq!(place(&mut cluster, waiting("app", json!({}))), Ok("e-good".to_owned()));
 
     let message = place(&mut Cluster::new(bad), waiting("app", json!({}))).unwrap_err();
     assert_eq!(
         message,
-        "0/5 nodes are available: 1 node has not reported since the control plane is back, 1 node is \
-         cordoned, 1 node is not admitted, 1 node is not ready, 1 node reports no capacity"
+        "0/6 nodes are available: 1 node has not reported since the control plane is back, 1 node is \
+         cordoned, 1 node is held until it is admitted, 1 node is not admitted, 1 node is not ready, 1 node reports no capacity"
     );
 }
 

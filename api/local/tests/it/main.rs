@@ -10,6 +10,7 @@ mod leadership;
 mod leaks;
 mod lifecycle;
 mod pki;
+mod restore;
 mod rotation;
 mod sets;
 mod soak;

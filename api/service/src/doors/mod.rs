@@ -16,6 +16,7 @@ pub(crate) mod certificates;
 mod event;
 mod finalize;
 mod forget;
+mod hold;
 mod node;
 mod node_status;
 pub(crate) mod people;

@@ -1,5 +1,5 @@
-//! Doors for people: freeze, thaw, cordon, uncordon, admit, rollback; and finalize, forget, approve and deny, which
-//! are told of in [`super::finalize`], [`super::forget`] and [`super::certificates`].
+//! Doors for people: freeze, thaw, cordon, uncordon, rollback; and admit, finalize, forget, approve and deny, which
+//! are told of in [`super::hold`], [`super::finalize`], [`super::forget`] and [`super::certificates`].
 //!
 //! Each is permitted on its own, so that somebody may stop a workload's changes without being able to change
 //! it. What they share: the object must be the one that the caller means (its uid, and its version by the rule
@@ -30,7 +30,7 @@ use horchestra_store::{Class, Entry, Snapshot};
 use serde_json::{Map, Value};
 
 use super::Edit;
-use crate::admission::{self, CallerClass, Verdict};
+use crate::admission::{CallerClass, Verdict};
 use crate::caller::RequestContext;
 use crate::conditions::{self, Condition};
 use crate::placement;
@@ -81,9 +81,8 @@ impl Service {
             Door::Cordon | Door::Uncordon => {
                 self.set_unschedulable_node(context, key, door, order, options).await
             }
-            Door::Freeze | Door::Thaw | Door::Admit => {
-                self.set_door_owned(context, key, door, order, options).await
-            }
+            Door::Admit => self.admit_node(context, key, order, options).await,
+            Door::Freeze | Door::Thaw => self.set_door_owned(context, key, door, order, options).await,
             Door::Revisions => Err(Status::method_not_allowed("POST")),
         }
     }
@@ -165,15 +164,9 @@ impl Service {
                     freeze(key.kind, object);
                     Class::Core
                 }
-                Door::Thaw => {
+                _ => {
                     thaw(object);
                     Class::Core
-                }
-                _ => {
-                    if !conditions::is_true(object, admission::ADMITTED) {
-                        admission::set_admitted(object, true, "AdmittedByOperator", "");
-                    }
-                    Class::Status
                 }
             }))
         })

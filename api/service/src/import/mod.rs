@@ -16,7 +16,7 @@
 //!   of those can take it for one of ours.
 //! * **Nobody acts meanwhile.** A loop that saw a set and not yet its children would make them again. The import
 //!   holds the leases of all loops while it writes, and does not begin where it cannot have them.
-//! * **Nodes are held.** An imported Node is not admitted: it is sent nothing until an operator has looked at it.
+//! * **Nodes are held.** They are sent nothing until an operator has looked at what came in, and releases them.
 //!
 //! Events are left out (they are about the past, and expire), and so are the managers of fields.
 
@@ -36,8 +36,15 @@ pub use plan::Fault;
 use crate::sealing::{Unusable, sealed};
 
 /// Names of the leases under which loops act.
-pub const LOOPS: [&str; 6] =
-    ["applicationset", "compaction", "garbage-collection", "node-csr", "node-lifecycle", "scheduler"];
+pub const LOOPS: [&str; 7] = [
+    "applicationset",
+    "compaction",
+    "garbage-collection",
+    "node-csr",
+    "node-lifecycle",
+    "push-holds",
+    "scheduler",
+];
 
 /// How long the leases last; they are renewed with every batch.
 const TERM: Duration = Duration::from_secs(60);
@@ -121,6 +128,9 @@ async fn write(
     let mut head = stored.head;
     if head.revision <= dump.highest() {
         head = backend.begin_epoch(&head.identity, dump.highest()).await?;
+    }
+    if !plan.items.is_empty() {
+        backend.engage_hold(None, "Imported", "the objects of another control plane were imported").await?;
     }
     let mut items = Vec::with_capacity(plan.items.len());
     for mut ops in plan.items {

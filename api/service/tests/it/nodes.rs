@@ -1,5 +1,8 @@
+use horchestra_core::doors::Door;
 use horchestra_core::kind::Kind;
-use horchestra_service::{At, Body, DeleteOptions, ListRequest, Ready, ReadyVerdict, WriteOptions};
+use horchestra_service::{
+    At, Body, DeleteOptions, HoldVerdict, ListRequest, Order, Ready, ReadyVerdict, WriteOptions,
+};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -53,6 +56,48 @@ async fn a_held_node_can_be_admitted_while_it_stays_cordoned() {
     let again = world.service.admit(&admin(), "node-1").await.unwrap();
     assert_eq!(again.entry.revision, admitted.entry.revision);
     assert_eq!(world.service.admit(&admin(), "nope").await.unwrap_err().code(), 404);
+}
+
+#[tokio::test]
+async fn admitting_a_node_releases_the_hold_on_it_and_on_no_other() {
+    let world = World::new().await;
+    for name in ["node-1", "node-2"] {
+        world.node(name, "4", "8Gi").await;
+    }
+    let store = world.service.store();
+    store.engage_hold(None, "HistoryLost", "why").await.unwrap();
+    let held = async || {
+        let holds = store.holds().await.unwrap();
+        ["node-1", "node-2"].map(|name| holds.of(name).is_some())
+    };
+    let shows = world.lease("push-holds").await;
+    let verdict = || Some(HoldVerdict { reason: "HistoryLost".into(), message: "what to do".into() });
+    let shown = world.service.show_hold(&shows, "node-1", verdict()).await.unwrap();
+    assert_eq!(condition(&tree(&shown.entry), "Held")["message"], "what to do");
+    assert!(!world.service.show_hold(&shows, "node-1", verdict()).await.unwrap().changed);
+
+    // What would be refused releases nothing, and neither does a trial.
+    let trial = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    let key = node("node-1");
+    let named = |uid: &str| Order { uid: Some(uid.to_owned()), ..Order::default() };
+    let other = named("7b0c8a52-94ad-4f0e-8a3f-0d9f6f0c1a11");
+    let refused = world.service.act(&admin(), &key, Door::Admit, &other, &WriteOptions::default()).await;
+    assert_eq!(refused.unwrap_err().code(), 409);
+    world.service.act(&admin(), &key, Door::Admit, &Order::default(), &trial).await.unwrap();
+    assert_eq!(held().await, [true, true]);
+    // Uncordoning is everyday business.
+    world.service.cordon(&admin(), "node-1", true).await.unwrap();
+    world.service.cordon(&admin(), "node-1", false).await.unwrap();
+    assert_eq!(held().await, [true, true]);
+
+    let admitted = tree(&world.service.admit(&admin(), "node-1").await.unwrap().entry);
+    assert_eq!(
+        (condition(&admitted, "Held"), &condition(&admitted, "Admitted")["status"]),
+        (&Value::Null, &json!("True"))
+    );
+    assert_eq!(held().await, [false, true]);
+    let taken_off = world.service.show_hold(&shows, "node-1", None).await.unwrap();
+    assert!(!taken_off.changed);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 use crate::scheduler::cluster::{Cluster, Liveness, NodeInfo, Pending};
 use crate::scheduler::framework::{Candidates, CycleState, Filter, Plugin, Rejection};
 
-/// Keeps work off nodes that are cordoned, not admitted, not ready, of unknown size, or not heard of since the control
+/// Keeps work off nodes that are cordoned, not admitted, held, not ready, of unknown size, or not heard of since the control
 /// plane was last away. The first reason that applies is the one reported.
 pub struct NodeSchedulable;
 
@@ -29,6 +29,8 @@ fn obstacle(node: &NodeInfo) -> Option<&'static str> {
         Some("node is cordoned")
     } else if !node.admitted {
         Some("node is not admitted")
+    } else if node.held {
+        Some("node is held until it is admitted")
     } else if node.liveness == Liveness::NotReady {
         Some("node is not ready")
     } else if node.capacity.cpu == 0 || node.capacity.memory == 0 {
