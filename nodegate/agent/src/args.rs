@@ -137,6 +137,10 @@ struct BehaviourArgs {
     #[arg(long)]
     routed_network: bool,
 
+    /// Refuse volumes with tokens, as agents of the 0.9 line do
+    #[arg(long)]
+    no_token_volumes: bool,
+
     /// CPUs to report, such as 4 or 2500m [default: those of the machine]
     #[arg(long, value_name = "QUANTITY")]
     cpu: Option<Quantity>,
@@ -270,6 +274,7 @@ impl BehaviourArgs {
                 pull_delay: self.pull_delay,
                 init_flap: self.init_flap,
                 routed_network: self.routed_network,
+                no_token_volumes: self.no_token_volumes,
             },
             simulation: SimulationOptions {
                 job_duration: self.job_duration,

@@ -30,7 +30,7 @@ use uuid::Uuid;
 use crate::desired::{Amounts, App, Desired, RestartPolicy, Source, volume_id};
 use crate::render::{self, ApplyError};
 use crate::status::{self, Memory};
-use crate::units::{self, DEFAULT_GRACE_SECONDS, Environment, Held, Observation, UnitError, Units, Why};
+use crate::units::{self, DEFAULT_GRACE_SECONDS, Held, Inputs, Observation, UnitError, Units, Why};
 use crate::volumes::Volumes;
 
 /// Pause before each restart by the agent; the last one repeats.
@@ -59,6 +59,8 @@ pub struct ConvergeOptions {
     pub init_flap: u32,
     /// Workloads can have networks of their own (nothing is wired, though).
     pub routed_network: bool,
+    /// Volumes with tokens are refused, as agents of the 0.9 line do.
+    pub no_token_volumes: bool,
 }
 
 /// When the agent restarts a unit that its manager has given up.
@@ -86,13 +88,15 @@ pub struct Converger {
     options: ConvergeOptions,
     units: Arc<Units>,
     volumes: Volumes,
+    /// What workloads with a token are to believe the control plane by (PEM).
+    trusted: Vec<u8>,
     known: Mutex<Known>,
 }
 
 impl Converger {
     /// A converger that has learnt nothing yet.
-    pub fn new(options: ConvergeOptions, units: Arc<Units>, volumes: Volumes) -> Self {
-        Self { options, units, volumes, known: Mutex::default() }
+    pub fn new(options: ConvergeOptions, units: Arc<Units>, volumes: Volumes, trusted: Vec<u8>) -> Self {
+        Self { options, units, volumes, trusted, known: Mutex::default() }
     }
 
     /// One pass. Returns early when interrupted; what is done already stays done.
@@ -178,13 +182,18 @@ impl Converger {
         if !self.fits(app, desired) {
             return Ok(());
         }
-        render::check_mounts(app, desired)?;
-        let env = render::environment(app, desired)?;
+        if self.options.no_token_volumes && mounts_token(app) {
+            return Err(ApplyError::Token);
+        }
+        let inputs = Inputs {
+            files: render::files(app, desired, &self.trusted)?,
+            env: render::environment(app, desired)?,
+        };
         self.pull(&app.image, interrupt).await?;
         if app.isolated && !(self.options.routed_network && desired.addresses.contains_key(&app.uid)) {
             return Err(ApplyError::Network);
         }
-        self.run(app, env, interrupt).await?;
+        self.run(app, inputs, interrupt).await?;
         if self.units.observe(app.uid).is_some() {
             self.units.freeze(app.uid, app.frozen);
         }
@@ -193,13 +202,8 @@ impl Converger {
     }
 
     /// Starts, restarts, replaces or leaves alone.
-    async fn run(
-        &self,
-        app: &App,
-        env: Environment,
-        interrupt: &CancellationToken,
-    ) -> Result<(), ApplyError> {
-        let digest = render::digest(app, &env);
+    async fn run(&self, app: &App, inputs: Inputs, interrupt: &CancellationToken) -> Result<(), ApplyError> {
+        let digest = render::digest(app, &inputs.env);
         let held = self.units.observe(app.uid);
         let counted = self.known.lock().memory.get(&app.uid).map_or(0, |memory| memory.runs);
         match &held {
@@ -209,16 +213,16 @@ impl Converger {
                     self.units.stop(app.uid, grace, interrupt).await?;
                 }
                 self.forget(app.uid);
-                self.start(app, env, digest, app.pushed_attempts.max(0)).await
+                self.start(app, inputs, digest, app.pushed_attempts.max(0)).await
             }
             Some(unit) => {
                 let counted = counted.max(unit.runs);
                 let spent = status::attempts(app, held.as_ref(), counted);
                 self.known.lock().memory.entry(app.uid).or_default().runs = spent;
                 if self.should_restart(app, unit, spent) {
-                    self.start(app, env, digest, spent).await
+                    self.start(app, inputs, digest, spent).await
                 } else {
-                    Ok(self.units.refresh(app.uid, &env)?)
+                    Ok(self.units.refresh(app.uid, &inputs)?)
                 }
             }
             None => {
@@ -226,7 +230,7 @@ impl Converger {
                 if app.frozen || (app.is_job() && spent > app.backoff_limit) {
                     return Ok(());
                 }
-                self.start(app, env, digest, spent).await
+                self.start(app, inputs, digest, spent).await
             }
         }
     }
@@ -264,11 +268,11 @@ impl Converger {
     }
 
     /// Starts a unit. A run of a job counts from here on, whatever comes of it.
-    async fn start(&self, app: &App, env: Environment, digest: String, spent: i32) -> Result<(), ApplyError> {
+    async fn start(&self, app: &App, inputs: Inputs, digest: String, spent: i32) -> Result<(), ApplyError> {
         let runs = if app.is_job() { spent + 1 } else { 0 };
         self.known.lock().memory.entry(app.uid).or_default().runs = runs;
         let spec = render::unit(app, digest, runs);
-        Ok(self.units.start(spec, env).await?)
+        Ok(self.units.start(spec, inputs).await?)
     }
 
     /// All of its volumes are on this node.
@@ -317,6 +321,10 @@ impl Converger {
     }
 }
 
+fn mounts_token(app: &App) -> bool {
+    app.mounts.iter().any(|mount| matches!(mount.source, Source::Token { .. }))
+}
+
 /// Removal cannot tell a grace of zero from none.
 fn removal_grace(seconds: Option<i64>) -> Duration {
     let seconds = seconds.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_GRACE_SECONDS);
@@ -334,7 +342,7 @@ mod tests {
     fn converger() -> Converger {
         let simulation = Simulation::new(SimulationOptions::default());
         let units = Arc::new(Units::new(None, simulation));
-        Converger::new(ConvergeOptions::default(), units, Volumes::open(None).expect("opens"))
+        Converger::new(ConvergeOptions::default(), units, Volumes::open(None).expect("opens"), Vec::new())
     }
 
     fn push(lifecycle: &serde_json::Value, image: &str) -> Desired {

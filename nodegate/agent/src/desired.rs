@@ -184,7 +184,7 @@ pub struct Volume {
 pub type SecretData = BTreeMap<String, Vec<u8>>;
 
 /// A push, read.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Desired {
     /// Applications of this node.
     pub apps: Vec<Arc<App>>,
@@ -198,6 +198,18 @@ pub struct Desired {
     pub addresses: HashMap<Uuid, String>,
     /// Token by workload and audience.
     pub tokens: HashMap<(Uuid, String), String>,
+}
+
+impl std::fmt::Debug for Desired {
+    /// Without what is secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desired")
+            .field("apps", &self.apps)
+            .field("volumes", &self.volumes)
+            .field("secrets", &self.secrets.keys())
+            .field("tokens", &self.tokens.keys())
+            .finish_non_exhaustive()
+    }
 }
 
 /// The identity of a volume on a node.

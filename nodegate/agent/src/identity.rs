@@ -74,6 +74,8 @@ pub enum IdentityError {
 pub struct Identity {
     name: String,
     tls: Arc<ClientConfig>,
+    /// PEM.
+    authorities: Arc<[u8]>,
 }
 
 impl Identity {
@@ -86,12 +88,13 @@ impl Identity {
             .map_err(|source| IdentityError::Pem { what: "the key", source: Some(source) })?;
         let name = common_name(&chain[0])?;
         let config = builder(ca)?.with_client_auth_cert(chain, key)?;
-        Ok(Self { name, tls: finish(config) })
+        Ok(Self { name, tls: finish(config), authorities: ca.into() })
     }
 
     /// Nobody in particular: a client without a certificate, for tests of refusal.
     pub fn anonymous(ca: &[u8]) -> Result<Self, IdentityError> {
-        Ok(Self { name: String::new(), tls: finish(builder(ca)?.with_no_client_auth()) })
+        let tls = finish(builder(ca)?.with_no_client_auth());
+        Ok(Self { name: String::new(), tls, authorities: ca.into() })
     }
 
     /// Reads three PEM files.
@@ -102,6 +105,11 @@ impl Identity {
     /// The common name of the certificate, as it is.
     pub fn common_name(&self) -> &str {
         &self.name
+    }
+
+    /// The authorities that the server is verified against, as they were given.
+    pub fn authorities(&self) -> &[u8] {
+        &self.authorities
     }
 
     /// The name of the node, if the certificate has one that a node can have.
@@ -119,7 +127,7 @@ impl Identity {
     pub fn offering(&self, protocols: &[&str]) -> Self {
         let mut tls = ClientConfig::clone(&self.tls);
         tls.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
-        Self { name: self.name.clone(), tls: Arc::new(tls) }
+        Self { tls: Arc::new(tls), ..self.clone() }
     }
 
     pub(crate) fn tls(&self) -> Arc<ClientConfig> {

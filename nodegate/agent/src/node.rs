@@ -95,13 +95,14 @@ impl Node {
         let volumes = Volumes::open(options.state.as_ref().map(|state| state.join("volumes")))?;
         let mut machine = options.machine;
         machine.routed_network = options.converge.routed_network;
+        let trusted = identity.authorities().to_vec();
         let parts = Arc::new(Parts {
             name,
             machine,
             heartbeat: options.heartbeat,
             own_log: options.own_log,
             units: units.clone(),
-            converger: Converger::new(options.converge, units, volumes),
+            converger: Converger::new(options.converge, units, volumes, trusted),
         });
         Ok(Self { controller, identity, reconnect: options.reconnect, parts })
     }

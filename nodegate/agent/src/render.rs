@@ -2,17 +2,20 @@
 //! says whether a change calls for a restart.
 
 use std::collections::{HashMap, HashSet};
+use std::path::{Component, Path};
 
 use sha2::{Digest, Sha256};
 
 use crate::desired::{App, Desired, Env, SecretData, Source};
-use crate::units::{DEFAULT_GRACE_SECONDS, Environment, LONGEST_SECONDS, UnitError, UnitSpec};
+use crate::units::{DEFAULT_GRACE_SECONDS, Environment, Files, LONGEST_SECONDS, UnitError, UnitSpec};
 
 /// Why an application was not applied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error("a token cannot be mounted")]
     Token,
+    #[error("the path {0:?} of a file is empty or leads elsewhere")]
+    Path(String),
     #[error("Secret {0} is missing")]
     Secret(String),
     #[error("Secret {0} has no key {1}")]
@@ -66,21 +69,53 @@ fn secret<'a>(
     }
 }
 
-/// Whether everything that is to be mounted is here.
-pub(crate) fn check_mounts(app: &App, desired: &Desired) -> Result<(), ApplyError> {
+/// The files of a workload: the keys of Secrets, and tokens with what belongs to them. Of a token that is not here
+/// there is none. `trusted` are the authorities that the control plane is known by.
+pub(crate) fn files(app: &App, desired: &Desired, trusted: &[u8]) -> Result<Files, ApplyError> {
+    let mut files = Files::new();
+    let mut add = |mount: &str, path: &str, content: &[u8]| -> Result<(), ApplyError> {
+        let below = inside(mount.trim_start_matches('/'), mount)?.join(inside(path, path)?);
+        files.insert(below, content.to_vec());
+        Ok(())
+    };
     for mount in &app.mounts {
         match &mount.source {
-            Source::Token { .. } => return Err(ApplyError::Token),
+            Source::Token { audience } => {
+                let Some(token) = desired.tokens.get(&(app.uid, audience.clone())) else { continue };
+                add(&mount.path, "token", token.as_bytes())?;
+                add(&mount.path, "namespace", app.namespace.as_bytes())?;
+                add(&mount.path, "ca.crt", trusted)?;
+            }
             Source::Secret { name, items, optional } => {
                 let Some(data) = secret(app, desired, name, *optional)? else { continue };
-                if let Some((key, _)) = items.iter().find(|(key, _)| !optional && !data.contains_key(key)) {
-                    return Err(ApplyError::Key(name.clone(), key.clone()));
+                if items.is_empty() {
+                    for (key, value) in data {
+                        add(&mount.path, key, value)?;
+                    }
+                }
+                for (key, path) in items {
+                    match data.get(key) {
+                        Some(value) => add(&mount.path, path, value)?,
+                        None if *optional => {}
+                        None => return Err(ApplyError::Key(name.clone(), key.clone())),
+                    }
                 }
             }
             Source::Volume { .. } | Source::Scratch => {}
         }
     }
-    Ok(())
+    Ok(files)
+}
+
+/// A relative path that stays below where it starts.
+fn inside<'a>(path: &'a str, said: &str) -> Result<&'a Path, ApplyError> {
+    let path = Path::new(path);
+    let normal = path.components().all(|part| matches!(part, Component::Normal(_)));
+    if normal && path.components().next().is_some() {
+        Ok(path)
+    } else {
+        Err(ApplyError::Path(said.to_owned()))
+    }
 }
 
 /// The variables of a workload, in order, Secrets opened.
@@ -207,29 +242,113 @@ mod tests {
         }
     }
 
+    /// The files of a workload with one volume, as `path=content`.
+    fn shown(volume: Value, secrets: &[(&str, &str, Value)]) -> Result<Vec<String>, ApplyError> {
+        let spec = json!({"volumes": [{"mountPath": "/etc/m", "volume": volume}]});
+        let (app, mut desired) = push(spec, secrets);
+        desired.tokens.insert((app.uid, "horchestra".to_owned()), "t1".to_owned());
+        desired.tokens.insert((app.uid, "other".to_owned()), "t2".to_owned());
+        let files = files(&app, &desired, b"trusted")?;
+        let text = |(path, content): (&std::path::PathBuf, &Vec<u8>)| {
+            format!("{}={}", path.display(), String::from_utf8_lossy(content))
+        };
+        Ok(files.iter().map(text).collect())
+    }
+
     #[test]
-    fn mounts_must_be_complete() {
-        let secret = [("shop", "s", json!({"k": "dg=="}))];
-        let mount = |volume: Value| json!({"volumes": [{"mountPath": "/m", "volume": volume}]});
-        for (what, volume, fine) in [
-            ("scratch", json!({"type": "tmpfs"}), true),
-            ("a Secret", json!({"type": "secret", "name": "s"}), true),
+    fn what_is_mounted_becomes_files() {
+        let secret = [("shop", "s", json!({"k": "dg==", "l": "dw=="}))];
+        let token = |token: &str| {
+            vec![
+                "etc/m/ca.crt=trusted".to_owned(),
+                "etc/m/namespace=shop".to_owned(),
+                format!("etc/m/token={token}"),
+            ]
+        };
+        let text = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        for (what, volume, expected) in [
+            ("scratch", json!({"type": "tmpfs"}), vec![]),
+            ("a Secret", json!({"type": "secret", "name": "s"}), text(&["etc/m/k=v", "etc/m/l=w"])),
             (
-                "a key of it",
-                json!({"type": "secret", "name": "s", "items": [{"key": "k", "path": "p"}]}),
-                true,
+                "keys of it, one of them twice",
+                json!({"type": "secret", "name": "s", "items": [
+                    {"key": "k", "path": "a"}, {"key": "k", "path": "b/c"},
+                ]}),
+                text(&["etc/m/a=v", "etc/m/b/c=v"]),
             ),
             (
-                "no such key",
-                json!({"type": "secret", "name": "s", "items": [{"key": "z", "path": "p"}]}),
-                false,
+                "an optional key that is missing",
+                json!({"type": "secret", "name": "s", "optional": true, "items": [
+                    {"key": "k", "path": "a"}, {"key": "z", "path": "b"},
+                ]}),
+                text(&["etc/m/a=v"]),
             ),
-            ("no such Secret", json!({"type": "secret", "name": "t"}), false),
-            ("no such Secret, optional", json!({"type": "secret", "name": "t", "optional": true}), true),
-            ("a token", json!({"type": "token"}), false),
+            ("no such Secret, optional", json!({"type": "secret", "name": "t", "optional": true}), vec![]),
+            ("a token", json!({"type": "token"}), token("t1")),
+            ("a token for somebody", json!({"type": "token", "audience": "other"}), token("t2")),
+            ("a token that is not here", json!({"type": "token", "audience": "third"}), vec![]),
         ] {
-            let (app, desired) = push(mount(volume), &secret);
-            assert_eq!(check_mounts(&app, &desired).is_ok(), fine, "{what}");
+            assert_eq!(shown(volume, &secret).expect(what), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn mounts_must_be_complete_and_stay_where_they_belong() {
+        let secret = [("shop", "s", json!({"k": "dg=="}))];
+        let items = |key: &str, path: &str| json!({"type": "secret", "name": "s", "items": [{"key": key, "path": path}]});
+        for (what, volume, secrets) in [
+            ("no such key", items("z", "p"), &secret[..]),
+            ("no such Secret", json!({"type": "secret", "name": "t"}), &secret[..]),
+            ("one of another namespace", items("k", "p"), &[("other", "s", json!({"k": "dg=="}))][..]),
+            ("a path that leads up", items("k", "../p"), &secret[..]),
+            ("a path from the root", items("k", "/p"), &secret[..]),
+            ("no path", items("k", ""), &secret[..]),
+            (
+                "a key that is a path",
+                json!({"type": "secret", "name": "s"}),
+                &[("shop", "s", json!({"../k": "dg=="}))][..],
+            ),
+        ] {
+            assert!(shown(volume, secrets).is_err(), "{what}");
+        }
+        let (app, desired) = push(
+            json!({"volumes": [{"mountPath": "/../m", "volume": {"type": "secret", "name": "s"}}]}),
+            &secret,
+        );
+        assert!(files(&app, &desired, b"").is_err());
+    }
+
+    #[test]
+    fn secrets_are_opened_for_applications_of_this_node_alone() {
+        let mount = json!([{"mountPath": "/m", "volume": {"type": "secret", "name": "s"}}]);
+        let env = json!([{"name": "A", "secretRef": {"name": "s", "key": "k"}}]);
+        let secret = json!({"metadata": {"namespace": "shop", "name": "s"}, "data": {"k": "dg=="}});
+        for (what, placement, count) in [
+            ("this node", json!({"nodeName": "n1"}), 1),
+            ("another node", json!({"nodeName": "n2"}), 0),
+            ("no node", json!({"nodeName": ""}), 0),
+            ("unbound", json!(null), 0),
+        ] {
+            for spec in [json!({"volumes": mount}), json!({"env": env})] {
+                let mut spec = spec;
+                spec["placement"] = placement.clone();
+                let app = json!({
+                    "metadata": {"uid": "6f1c0c2e-9a3b-4f6e-8a55-0d6f4f1f2a01", "name": "web", "namespace": "shop"},
+                    "spec": spec,
+                });
+                let state = DesiredState {
+                    applications: vec![app.to_string().into()],
+                    secrets: vec![secret.to_string().into()],
+                    ..DesiredState::default()
+                };
+                let desired = Desired::read(&state, "n1");
+                assert_eq!(desired.apps.len(), count, "{what}");
+                for app in &desired.apps {
+                    let given =
+                        files(app, &desired, b"").unwrap().len() + environment(app, &desired).unwrap().len();
+                    assert_eq!(given, 1, "{what}");
+                }
+            }
         }
     }
 

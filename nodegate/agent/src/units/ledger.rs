@@ -10,6 +10,7 @@
 //! lock         held by its supervisor as long as that lives
 //! log/output   what it wrote, and output.previous before that
 //! work/        its working directory
+//! files/       keys of Secrets and tokens, at the paths where they are mounted; written by the agent
 //! ```
 //!
 //! When a unit goes away its log is put aside for a while, as a journal would keep it:
@@ -152,6 +153,11 @@ impl UnitDirectory {
     /// The directory of that and of what was before it.
     pub fn log_directory(&self) -> PathBuf {
         self.0.join("log")
+    }
+
+    /// What is mounted into it, as files.
+    pub fn files(&self) -> PathBuf {
+        self.0.join("files")
     }
 
     /// Its working directory.

@@ -9,9 +9,12 @@
 pub mod ledger;
 pub mod process;
 pub mod procfs;
+mod projected;
 pub mod shim;
 pub mod simulated;
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -135,6 +138,27 @@ pub struct UnitSpec {
 /// Variables of a workload, in order.
 pub type Environment = Vec<(String, String)>;
 
+/// Files of a workload: content by relative path.
+pub type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// What a workload is given, some of it secret.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Inputs {
+    /// Its variables.
+    pub env: Environment,
+    /// Files with keys of Secrets and with tokens.
+    pub files: Files,
+}
+
+impl std::fmt::Debug for Inputs {
+    /// Without values.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
+        let paths: Vec<&PathBuf> = self.files.keys().collect();
+        f.debug_struct("Inputs").field("env", &names).field("files", &paths).finish()
+    }
+}
+
 /// Resources that a unit used since it was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
@@ -199,25 +223,25 @@ impl Units {
 
     /// Starts a unit that is not active, replacing what is left of its last run. Does
     /// not wait for the workload to do anything.
-    pub async fn start(&self, spec: UnitSpec, env: Environment) -> Result<(), UnitError> {
+    pub async fn start(&self, spec: UnitSpec, inputs: Inputs) -> Result<(), UnitError> {
         match &self.processes {
             Some(processes) if !spec.argv.is_empty() => {
                 self.simulation.remove(spec.uid);
-                processes.start(spec, env).await
+                processes.start(spec, inputs).await
             }
             _ => {
                 if let Some(processes) = &self.processes {
                     processes.remove(spec.uid)?;
                 }
-                self.simulation.start(spec, &env)
+                self.simulation.start(spec, &inputs.env)
             }
         }
     }
 
-    /// Takes new values of variables to a unit: they count from its next start.
-    pub fn refresh(&self, uid: Uuid, env: &Environment) -> Result<(), UnitError> {
+    /// Takes new values to a unit: files change at once, variables count from its next start.
+    pub fn refresh(&self, uid: Uuid, inputs: &Inputs) -> Result<(), UnitError> {
         match &self.processes {
-            Some(processes) if processes.holds(uid) => processes.write_environment(uid, env),
+            Some(processes) if processes.holds(uid) => processes.write_inputs(uid, inputs),
             _ => Ok(()),
         }
     }
@@ -289,7 +313,7 @@ impl Units {
 #[derive(Debug, Clone)]
 pub enum LogSource {
     /// A file, and the one before it.
-    File(std::path::PathBuf),
+    File(PathBuf),
     /// Lines that follow from the start time.
     Simulated(simulated::SimulatedLog),
 }

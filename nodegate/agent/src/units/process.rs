@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::units::ledger::{LOG_NAME, StopRequest, UnitDirectory, UnitState};
+use crate::units::projected::project;
 use crate::units::shim::{self, UNIT_VARIABLE};
 use crate::units::{
-    Ending, Environment, Held, Observation, UnitError, UnitSpec, Usage, Why, now_unix_nano, procfs,
+    Ending, Held, Inputs, Observation, UnitError, UnitSpec, Usage, Why, now_unix_nano, procfs,
 };
 
 /// How long the supervisor may take to start its command.
@@ -144,7 +145,7 @@ impl Processes {
         ending
     }
 
-    pub(super) async fn start(&self, spec: UnitSpec, env: Environment) -> Result<(), UnitError> {
+    pub(super) async fn start(&self, spec: UnitSpec, inputs: Inputs) -> Result<(), UnitError> {
         let uid = spec.uid;
         let directory = self.directory(uid);
         let file = |what| move |source| UnitError::File { uid, what, source };
@@ -166,7 +167,8 @@ impl Processes {
         self.take_log_back(uid, &directory).map_err(file("find the log"))?;
         shim::prepare(&directory, &spec).map_err(file("make the directory"))?;
         directory.clear_run().map_err(file("clear the last run"))?;
-        directory.write_environment(&env).map_err(file("write the variables"))?;
+        directory.write_environment(&inputs.env).map_err(file("write the variables"))?;
+        project(&directory.files(), &inputs.files, owner(&spec)).map_err(file("write the files"))?;
         directory.write_spec(&spec).map_err(file("write the configuration"))?;
         let mut supervisor = tokio::process::Command::new(&self.program)
             .arg("run-unit")
@@ -193,16 +195,14 @@ impl Processes {
         }
     }
 
-    pub(super) fn write_environment(&self, uid: Uuid, env: &Environment) -> Result<(), UnitError> {
+    pub(super) fn write_inputs(&self, uid: Uuid, inputs: &Inputs) -> Result<(), UnitError> {
         let directory = self.directory(uid);
-        if directory.environment().as_ref() == Some(env) {
-            return Ok(());
+        let file = |what| move |source| UnitError::File { uid, what, source };
+        if directory.environment().as_ref() != Some(&inputs.env) {
+            directory.write_environment(&inputs.env).map_err(file("write the variables"))?;
         }
-        directory.write_environment(env).map_err(|source| UnitError::File {
-            uid,
-            what: "write the variables",
-            source,
-        })
+        let Some(spec) = directory.spec() else { return Ok(()) };
+        project(&directory.files(), &inputs.files, owner(&spec)).map_err(file("write the files"))
     }
 
     pub(super) async fn stop(
@@ -330,6 +330,11 @@ impl Processes {
     pub fn root(&self) -> &Path {
         &self.root
     }
+}
+
+/// Who the files of a unit are for, where this agent may give them to others.
+fn owner(spec: &UnitSpec) -> Option<(u32, u32)> {
+    nix::unistd::geteuid().is_root().then(|| shim::identity(spec))
 }
 
 fn lost() -> Ending {

@@ -65,6 +65,8 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 pub const UNPRIVILEGED: u32 = 65532;
 /// Marks the processes of a unit.
 pub const UNIT_VARIABLE: &str = "HORCHESTRA_UNIT";
+/// Says below which folder a workload finds what is mounted into it.
+pub const FILES_VARIABLE: &str = "HORCHESTRA_FILES";
 
 /// Supervises the unit in this directory until it is over. Returns at once when it
 /// has a supervisor already.
@@ -206,6 +208,7 @@ impl Shim {
             .env("PWD", &work)
             .envs(self.directory.environment().unwrap_or_default())
             .env(UNIT_VARIABLE, self.spec.uid.to_string())
+            .env(FILES_VARIABLE, self.directory.files())
             .stdin(Stdio::null())
             .stdout(self.writer.try_clone()?)
             .stderr(self.writer.try_clone()?)

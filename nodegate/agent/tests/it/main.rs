@@ -7,6 +7,7 @@ mod jobs;
 mod logs;
 mod pki;
 mod processes;
+mod secrets;
 mod session;
 mod stream;
 mod supervisor;

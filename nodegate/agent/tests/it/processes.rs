@@ -18,10 +18,10 @@ use crate::gateway::{FakeGateway, FakeSession, SOON};
 use crate::pki::Pki;
 
 /// A place for a node's state. Whatever happens in a test, nothing of it keeps running.
-struct State(TempDir);
+pub struct State(TempDir);
 
 impl State {
-    fn new() -> Self {
+    pub fn new() -> Self {
         use std::os::unix::fs::PermissionsExt;
         let scratch = tempfile::tempdir().expect("a directory");
         std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o711))
@@ -29,15 +29,15 @@ impl State {
         Self(scratch)
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    fn unit(&self, app: &TestApp) -> UnitDirectory {
+    pub fn unit(&self, app: &TestApp) -> UnitDirectory {
         UnitDirectory::at(self.path().join("units").join(app.uid().to_string()))
     }
 
-    fn work(&self, app: &TestApp, file: &str) -> PathBuf {
+    pub fn work(&self, app: &TestApp, file: &str) -> PathBuf {
         self.unit(app).work().join(file)
     }
 }
@@ -62,7 +62,7 @@ fn of_unit(uid: &str) -> Vec<i32> {
     procfs::marked(&format!("HORCHESTRA_UNIT={uid}"), None)
 }
 
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
     while !holds() {
         assert!(Instant::now() < deadline, "{what}: not in time");
@@ -75,7 +75,7 @@ fn logs(app: &TestApp) -> LogRequest {
 }
 
 /// A gateway, a node that runs commands, and their session.
-async fn begin(pki: &Pki, state: &State) -> (FakeGateway, Running, FakeSession) {
+pub async fn begin(pki: &Pki, state: &State) -> (FakeGateway, Running, FakeSession) {
     let mut gateway = FakeGateway::start(pki).await;
     let node = Running::start(&gateway, pki, running(state.path()));
     let session = gateway.session().await;

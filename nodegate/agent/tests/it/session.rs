@@ -235,7 +235,8 @@ async fn deletion_is_confirmed_until_the_application_is_gone() {
 async fn only_what_can_run_here_is_run() {
     let pki = Pki::new();
     let mut gateway = FakeGateway::start(&pki).await;
-    let node = Running::start(&gateway, &pki, quick());
+    let converge = ConvergeOptions { no_token_volumes: true, ..quick().converge };
+    let node = Running::start(&gateway, &pki, NodeOptions { converge, ..quick() });
     let mut session = gateway.session().await;
     let good = TestApp::new("good");
     let mut foreign = TestApp::new("foreign");

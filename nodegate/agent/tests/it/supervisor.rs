@@ -8,7 +8,7 @@ use horchestra_agent::desired::RestartPolicy;
 use horchestra_agent::units::ledger::{StopRequest, UnitDirectory};
 use horchestra_agent::units::process::Processes;
 use horchestra_agent::units::simulated::{Simulation, SimulationOptions};
-use horchestra_agent::units::{UnitError, UnitSpec, Units, Why, shim};
+use horchestra_agent::units::{Inputs, UnitError, UnitSpec, Units, Why, shim};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -87,10 +87,10 @@ async fn a_unit_whose_supervisor_has_written_nothing_is_not_removed() {
     assert!(directory.stop_request().is_some(), "it will read this");
     assert!(directory.spec().is_some());
     // Neither for a workload that is only played …
-    let played = units.start(UnitSpec { argv: vec![], ..spec.clone() }, Vec::new()).await;
+    let played = units.start(UnitSpec { argv: vec![], ..spec.clone() }, Inputs::default()).await;
     assert!(matches!(played, Err(UnitError::Stuck(_))), "{played:?}");
     // … nor for another run.
-    let again = units.start(spec.clone(), Vec::new()).await;
+    let again = units.start(spec.clone(), Inputs::default()).await;
     assert!(matches!(again, Err(UnitError::NotStarted(_))), "{again:?}");
     assert!(directory.stop_request().is_some());
 
