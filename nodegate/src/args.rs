@@ -1,6 +1,7 @@
 //! Arguments of `horchestra-nodegate`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -8,7 +9,7 @@ use horchestra_core::gates::Gates;
 use horchestra_core::ranges::Network;
 use horchestra_runtime::args::{
     DatabaseArgs, InternalArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs,
-    duration,
+    TokenArgs, duration,
 };
 
 use crate::settings::{SHORTEST_STALE, Settings};
@@ -40,6 +41,17 @@ pub struct Args {
 
     #[command(flatten)]
     pub secrets: SecretArgs,
+
+    #[command(flatten)]
+    pub tokens: TokenArgs,
+
+    /// For fleets with agents of the 0.9 line, which cannot mount tokens: send nodes the files of a token volume as a
+    /// volume of a Secret, with this file (PEM, read again when it changes) as its ca.crt: the authorities that the
+    /// agents believe this control plane by. Applies to nodes that have not been sent a token volume yet; for the
+    /// others, and for a single node, say it with the annotation horchestra.io/token-volumes (`token` or `secret`) of
+    /// the Node, which restarts the workloads with such volumes
+    #[arg(long, value_name = "FILE")]
+    pub agent_ca: Option<PathBuf>,
 
     #[command(flatten)]
     pub metrics: MetricsArgs<9454>,

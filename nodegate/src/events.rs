@@ -40,6 +40,19 @@ pub fn push_withheld(gate: &Gate, session: &Session, why: String) {
     gate.recorder.record(node(gate, session), &reasons::PUSH_WITHHELD, why);
 }
 
+/// A Secret does not open.
+pub fn unopened(gate: &Gate, key: &Key, why: &str) {
+    if let Some(entry) = gate.store.snapshot().get(key) {
+        let message = format!("not sent to nodes: its contents do not open: {why}");
+        gate.recorder.record(Subject::of(&entry), &reasons::SECRET_UNOPENED, message);
+    }
+}
+
+/// Tokens are missing on a node.
+pub fn tokens_wait(gate: &Gate, session: &Session, why: &str) {
+    gate.recorder.record(node(gate, session), &reasons::TOKENS_WAIT, why.to_owned());
+}
+
 /// Agents would not decode an Application.
 pub fn undecodable(gate: &Gate, key: &Key, why: &str) {
     if let Some(entry) = gate.store.snapshot().get(key) {

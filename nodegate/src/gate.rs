@@ -11,7 +11,8 @@ use uuid::Uuid;
 
 use crate::beats::{self, Beats};
 use crate::desired::feed;
-use crate::desired::index::Index;
+use crate::desired::index::{Hurry, Index};
+use crate::desired::opened::Opened;
 use crate::holds::{self, HoldsKnown};
 use crate::logs::LogBudget;
 use crate::metrics::{GateMetrics, Now};
@@ -19,6 +20,7 @@ use crate::records::{self, Records};
 use crate::session::registry::Registry;
 use crate::settings::Settings;
 use crate::term::{self, Standing, Term};
+use crate::tokens::Tokens;
 use crate::transport::pace::Pace;
 
 /// A gateway. Its id is random and new with every start, so nobody ever mistakes it for an earlier one.
@@ -30,6 +32,8 @@ pub struct Gate {
     pub term: Term,
     pub sessions: Registry,
     pub index: Index,
+    pub opened: Opened,
+    pub tokens: Tokens,
     pub beats: Beats,
     pub holds: HoldsKnown,
     pub records: Records,
@@ -51,7 +55,13 @@ impl std::fmt::Debug for Gate {
 }
 
 impl Gate {
-    pub fn new(service: Service, settings: Settings, metrics: &Metrics, tasks: Tasks) -> Arc<Gate> {
+    pub fn new(
+        service: Service,
+        settings: Settings,
+        tokens: Tokens,
+        metrics: &Metrics,
+        tasks: Tasks,
+    ) -> Arc<Gate> {
         let id = Uuid::new_v4();
         let counters = GateMetrics::new(metrics);
         let recording = CancellationToken::new();
@@ -66,6 +76,8 @@ impl Gate {
             term: Term::default(),
             sessions: Registry::default(),
             index: Index::default(),
+            opened: Opened::new(settings.opened_limit),
+            tokens,
             beats: Beats::default(),
             holds: HoldsKnown::default(),
             records: Records::default(),
@@ -102,6 +114,13 @@ impl Gate {
         term::send_away(self, over.min(self.settings.drain_over), "this gateway is shutting down").await;
         while !self.sessions.is_empty() {
             tokio::time::sleep(each).await;
+        }
+    }
+
+    /// Something that every push is made with is another now: each session looks at its node again.
+    pub fn look_again(&self) {
+        for session in self.sessions.all() {
+            session.bell.ring(Hurry::Normal);
         }
     }
 

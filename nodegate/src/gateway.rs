@@ -13,6 +13,7 @@ use crate::front::Front;
 use crate::gate::Gate;
 use crate::relay::LogRelay;
 use crate::settings::Settings;
+use crate::tokens::Tokens;
 use crate::transport::listener::Listening;
 use crate::transport::pace::Pace;
 
@@ -59,12 +60,13 @@ impl Gateway {
     pub fn launch(
         service: Service,
         settings: Settings,
+        tokens: Tokens,
         (nodes, internal): (TcpListener, TcpListener),
         tls: &GatewayTls,
         metrics: &Metrics,
         tasks: &Tasks,
     ) -> Gateway {
-        let gate = Gate::new(service, settings, metrics, tasks.clone());
+        let gate = Gate::new(service, settings, tokens, metrics, tasks.clone());
         let (accepting, background) = (CancellationToken::new(), CancellationToken::new());
         gate.start(&background);
         let listening = |tls: &Arc<ReloadingServer>, streams: u32| Listening {

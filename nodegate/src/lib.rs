@@ -27,4 +27,5 @@ pub mod session;
 pub mod settings;
 pub mod strict;
 pub mod term;
+pub mod tokens;
 pub mod transport;

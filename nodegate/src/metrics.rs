@@ -34,6 +34,8 @@ pub struct GateMetrics {
     pub pushes: Counter,
     pub pushes_withheld: Counter,
     pub push_records: Counter,
+    pub secrets_unopened: Counter,
+    pub tokens_failed: Counter,
     pub reports: Counter,
     pub reports_coalesced: Counter,
     pub reports_suppressed: Counter,
@@ -61,6 +63,11 @@ impl GateMetrics {
                 .counter("gate_pushes_withheld", "Times that a desired state could not be sent"),
             push_records: metrics
                 .counter("gate_push_records", "Changes written to the records of what nodes may hold"),
+            secrets_unopened: metrics.counter(
+                "gate_secrets_unopened",
+                "Times that a push went without a Secret that does not open",
+            ),
+            tokens_failed: metrics.counter("gate_tokens_failed", "Tokens that could not be made"),
             reports: metrics.counter("gate_reports", "Reports about Applications received"),
             reports_coalesced: metrics
                 .counter("gate_reports_coalesced", "Reports replaced by newer ones before they were written"),
@@ -120,6 +127,11 @@ impl Collector for Now {
         show("gate_sessions", "Open sessions", gate.sessions.len())?;
         show("gate_sessions_held", "Open sessions whose nodes are under a hold", gate.held_sessions())?;
         show("gate_log_streams", "Logs being read", gate.logs.open())?;
+        show(
+            "gate_secrets_open_bytes",
+            "Contents of Secrets that are kept in the clear",
+            gate.opened.size(),
+        )?;
         show(
             "gate_suspended",
             "1 while this gateway may not act",

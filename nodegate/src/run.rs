@@ -1,12 +1,15 @@
 //! The process: opens the store, serves, ends in order.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use horchestra_auth::SecretKeys;
+use horchestra_auth::sealing::RingError;
+use horchestra_auth::tokens::{self, Issuer, KeyFiles};
 use horchestra_core::kind::Kind;
 use horchestra_runtime::follow::follow;
 use horchestra_runtime::keys::KeysInUse;
@@ -21,7 +24,10 @@ use prometheus_client::encoding::EncodeLabelSet;
 use tokio::net::TcpListener;
 
 use crate::args::Args;
+use crate::desired::feed;
+use crate::gate::Gate;
 use crate::gateway::{Gateway, GatewayTls};
+use crate::tokens::{AgentCa, Tokens};
 
 /// How long the database may be away before this process says that it is not ready.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -62,9 +68,9 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let wanted = Wanted {
         node_ready_timeout: args.node_ready_timeout,
         feature_gates: args.feature_gates,
+        jwt_issuer: args.tokens.jwt_issuer.clone(),
         service_range: args.service_cidr,
         routed_range: args.routed_cidr,
-        ..Wanted::default()
     };
     let cluster = tokio::select! {
         agreed = ClusterSettings::agree_patiently(&store, wanted) => agreed?,
@@ -81,15 +87,19 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         (None, None) => tracing::warn!("no --secret-keys: nodes cannot be sent any Secret"),
         (None, Some(_)) => {}
     }
-    if let Some(keys) = &secret_keys {
-        follow_keys(keys, &store, args.tls.tls_reload_interval, &metrics, &tasks);
-    }
+    let given_tokens = load_tokens(&args, cluster.jwt_issuer.as_deref())?;
+    let shown_keys = secret_keys.clone();
     let ready_timeout = cluster.node_ready_timeout();
     let config = ServiceConfig { ready_timeout, secret_keys, ..ServiceConfig::default() };
     let service = Service::new(store.clone(), config);
     let settings = args.settings(internal.local_addr()?, ready_timeout);
     tracing::info!(nodes = %nodes.local_addr()?, internal = %settings.internal_address, "listening");
-    let gateway = Gateway::launch(service, settings, (nodes, internal), &tls, &metrics, &tasks);
+    let gateway = Gateway::launch(service, settings, given_tokens, (nodes, internal), &tls, &metrics, &tasks);
+    let interval = args.tls.tls_reload_interval;
+    if let Some(keys) = &shown_keys {
+        follow_keys(keys, &gateway.gate, interval, &metrics, &tasks);
+    }
+    follow_tokens(&gateway.gate, interval, &tasks);
     let gate = Arc::clone(&gateway.gate);
     checks.add("gateway", move || gate.readiness());
     let stopping = shutdown.stopping().clone();
@@ -117,7 +127,13 @@ fn load_tls(args: &Args, tasks: &Tasks) -> anyhow::Result<GatewayTls> {
 }
 
 /// Takes up changes of the keys of Secrets, and shows which there are.
-fn follow_keys(keys: &Arc<SecretKeys>, store: &Store, interval: Duration, metrics: &Metrics, tasks: &Tasks) {
+fn follow_keys(
+    keys: &Arc<SecretKeys>,
+    gate: &Arc<Gate>,
+    interval: Duration,
+    metrics: &Metrics,
+    tasks: &Tasks,
+) {
     let shown = Arc::clone(keys);
     horchestra_runtime::keys::register(metrics, move || {
         let ring = shown.ring();
@@ -127,9 +143,52 @@ fn follow_keys(keys: &Arc<SecretKeys>, store: &Store, interval: Duration, metric
             unusable: shown.failing(),
         }
     });
-    let (keys, store, stopping) = (Arc::clone(keys), store.clone(), tasks.stopping().clone());
+    let (keys, gate, stopping) = (Arc::clone(keys), Arc::clone(gate), tasks.stopping().clone());
     tasks.spawn("secret-keys", async move {
-        follow(interval, stopping, "the keys of Secrets", || sealing::reload(&keys, &store)).await;
+        let reload = async || {
+            let changed = sealing::reload(&keys, &gate.store).await?;
+            if changed {
+                // What did not open may open now.
+                gate.look_again();
+            }
+            Ok::<bool, RingError>(changed)
+        };
+        follow(interval, stopping, "the keys of Secrets", reload).await;
+    });
+}
+
+/// What workloads are given tokens with. Keys must be there: those that this process would make are nobody else's.
+fn load_tokens(args: &Args, issuer: Option<&str>) -> anyhow::Result<Tokens> {
+    let load = |path: &PathBuf| {
+        let name = issuer.unwrap_or(tokens::DEFAULT_ISSUER);
+        Issuer::open(name, KeyFiles::new(path)).map(Arc::new).context(
+            "the keys of tokens cannot be used; a replica of the API that is started with the same folder makes them",
+        )
+    };
+    let issuer = args.tokens.jwt_signing_key.as_ref().map(load).transpose()?;
+    match &issuer {
+        Some(issuer) => {
+            tracing::info!(issuer = issuer.name(), keys = ?issuer.key_ids(), "workloads get tokens")
+        }
+        None => tracing::warn!("no --jwt-signing-key: workloads cannot be given tokens"),
+    }
+    let ca = args.agent_ca.as_deref().map(AgentCa::load).transpose()?;
+    Ok(Tokens::new(issuer, ca))
+}
+
+/// Takes up changes of the files that tokens are made with.
+fn follow_tokens(gate: &Arc<Gate>, interval: Duration, tasks: &Tasks) {
+    let (gate, stopping) = (Arc::clone(gate), tasks.stopping().clone());
+    tasks.spawn("token-files", async move {
+        let reload = || {
+            let changed = gate.tokens.reload();
+            if let Ok(true) = changed {
+                // A token that was signed with a key that is gone is good for nothing.
+                gate.look_again();
+            }
+            std::future::ready(changed)
+        };
+        follow(interval, stopping, "the files of tokens", reload).await;
     });
 }
 
@@ -150,7 +209,8 @@ fn open_store(args: &Args, metrics: &Metrics) -> anyhow::Result<(Store, Arc<Post
     };
     let backend =
         PostgresBackend::open(&args.database.database_url, options).context("opening the database")?;
-    let kinds = vec![Kind::Namespace, Kind::Node, Kind::Application, Kind::PersistentVolume, Kind::Event];
+    let mut kinds = vec![Kind::Namespace, Kind::Event];
+    kinds.extend(feed::KINDS);
     let store = Store::open(backend.clone(), StoreOptions { kinds, ..StoreOptions::default() });
     Ok((store, backend))
 }

@@ -36,6 +36,13 @@ pub struct Settings {
     pub urgent_gap: Duration,
     /// Largest desired state that is sent, in bytes: below what agents accept, with room for framing.
     pub push_limit: usize,
+    /// Contents of Secrets that are kept in the clear to be sent again, in bytes.
+    pub opened_limit: usize,
+    /// How old the tokens of a node get before all of them are renewed: drawn between these two. They are good for
+    /// fifteen minutes, and for the last five nobody should have to rely on them.
+    pub token_age: (Duration, Duration),
+    /// After how long something is tried again that a push had to go without.
+    pub retry_every: Duration,
     /// How stale this process's copy of the database may be for anything to be pushed from it.
     pub push_staleness: Duration,
     /// How long the database must have been answering before the first push of a session: other processes that have
@@ -99,6 +106,9 @@ impl Default for Settings {
             push_gap: millis(200),
             urgent_gap: millis(50),
             push_limit: horchestra_proto::MAX_MESSAGE_BYTES - (64 << 10),
+            opened_limit: 32 << 20,
+            token_age: (secs(540), secs(600)),
+            retry_every: secs(30),
             push_staleness: secs(30),
             settle: secs(2),
             first_report: secs(5),

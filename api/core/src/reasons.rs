@@ -132,6 +132,10 @@ reasons! {
         "What a node reports is not believed.";
     PUSH_WITHHELD = "PushWithheld", Warning, "Pushing", Node, NODEGATE,
         "A node cannot be sent what it is to run; whatever it was told last stays in force.";
+    SECRET_UNOPENED = "SecretUnopened", Warning, "Pushing", Secret, NODEGATE,
+        "A Secret does not open, so the nodes that use it are not sent it. What runs with it goes on; nothing is started with it.";
+    TOKENS_WAIT = "TokensWait", Warning, "Pushing", Node, NODEGATE,
+        "Workloads of a node cannot be given a token that they are to have.";
     UNDECODABLE = "Undecodable", Warning, "Pushing", Application, NODEGATE,
         "Agents would not decode an Application, so it is not sent to its node.";
 

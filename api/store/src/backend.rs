@@ -53,7 +53,7 @@ use horchestra_core::kind::{Key, Kind};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm};
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Attribution, Change, Committed, Entry, Item, Refusal, Revision};
@@ -414,4 +414,13 @@ pub trait Backend: Send + Sync + 'static {
     fn holds(&self) -> Answer<'_, Holds>;
     fn engage_hold<'a>(&'a self, node: Option<&'a str>, reason: &'a str, message: &'a str) -> Answer<'a, ()>;
     fn release_hold<'a>(&'a self, node: Option<&'a str>) -> Answer<'a, bool>;
+    // ---- how nodes are sent tokens: see the methods of `Store` with these names ---------------------------
+
+    fn token_form<'a>(&'a self, node: &'a str) -> Answer<'a, Option<TokenForm>>;
+    fn choose_token_form<'a>(
+        &'a self,
+        node: &'a str,
+        as_secrets: bool,
+        overrule: bool,
+    ) -> Answer<'a, TokenForm>;
 }

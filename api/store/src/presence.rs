@@ -45,6 +45,21 @@ pub struct SessionRow {
     pub last_seen: i64,
 }
 
+/// How a node is sent volumes with tokens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenForm {
+    /// As volumes of Secrets that are sent along.
+    pub as_secrets: bool,
+    /// What the names of those are made from; for nobody's eyes.
+    pub salt: Uuid,
+}
+
+impl std::fmt::Debug for TokenForm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenForm").field("as_secrets", &self.as_secrets).finish_non_exhaustive()
+    }
+}
+
 /// One heartbeat to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {

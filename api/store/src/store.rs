@@ -345,6 +345,22 @@ impl Store {
         read(self.inner.backend.record_heartbeats(beats)).await
     }
 
+    /// How a node is sent volumes with tokens, if that was chosen.
+    pub async fn token_form(&self, node: &str) -> Result<Option<TokenForm>, ReadError> {
+        read(self.inner.backend.token_form(node)).await
+    }
+
+    /// Chooses how a node is sent volumes with tokens, unless that was chosen before; `overrule`: also then. Answers
+    /// what is chosen now.
+    pub async fn choose_token_form(
+        &self,
+        node: &str,
+        as_secrets: bool,
+        overrule: bool,
+    ) -> Result<TokenForm, ReadError> {
+        read(self.inner.backend.choose_token_form(node, as_secrets, overrule)).await
+    }
+
     /// Heartbeats as the database has them: node → (what was reported, microseconds since the epoch, age).
     pub async fn heartbeats(&self) -> Result<Vec<HeartbeatRow>, ReadError> {
         read(self.inner.backend.heartbeats()).await

@@ -1,20 +1,24 @@
 //! Keeps the index current, one feed for all sessions of this process.
 //!
-//! The store's watchers deliver every change exactly once and in order, and say when they cannot; then the
+//! The store's watchers deliver every change exactly once and in order, those of all kinds together ([`Merged`]), and
+//! say when they cannot; then the
 //! index is loaded anew and every session looks at its node again. Until an index is loaded, also after one
 //! that missed something, nothing is pushed to anybody. How far the index is, is told to sessions that ask.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use horchestra_core::kind::Kind;
 use horchestra_store::{ReadError, WatchEnd};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::index::Hurry;
+use super::merge::Merged;
 use crate::gate::Gate;
+
+/// What desired state is made of.
+pub const KINDS: [Kind; 5] =
+    [Kind::Node, Kind::PersistentVolume, Kind::Secret, Kind::SecretStore, Kind::Application];
 
 /// Pause before a feed that broke is started again.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -68,47 +72,33 @@ async fn follow(gate: &Gate) -> Broken {
 
 async fn try_follow(gate: &Gate) -> Result<std::convert::Infallible, Broken> {
     let snapshot = gate.store.fresh().await?;
-    let mut applications = gate.store.watch(Kind::Application, snapshot.revision())?;
-    let mut nodes = gate.store.watch(Kind::Node, snapshot.revision())?;
-    let mut volumes = gate.store.watch(Kind::PersistentVolume, snapshot.revision())?;
+    let mut feed = Merged::new(&gate.store, &KINDS, snapshot.revision())?;
     // Before anything can be pushed from it: it may be of a database that has lost something.
     gate.read_holds().await?;
     gate.index.load(&snapshot);
     tracing::info!(revision = snapshot.revision(), "desired state loaded");
     drop(snapshot);
-    for session in gate.sessions.all() {
-        session.bell.ring(Hurry::Normal);
-    }
+    gate.look_again();
     let mut looked_at: Option<Instant> = None;
     loop {
         let changes = tokio::select! {
-            // The watchers first: only one that was polled knows how far it is.
+            // The feed first: only one that was polled knows how far it is.
             biased;
-            changes = nodes.next() => changes?,
-            changes = volumes.next() => changes?,
-            changes = applications.next() => {
-                let mut changes = changes?;
-                // An Application that was placed together with its volumes comes after them: one that its node
-                // heard of first could not start there. They are in the ring by now, if they were not before.
-                if let Some(earlier) = volumes.next().now_or_never() {
-                    changes.splice(0..0, earlier?);
-                }
-                changes
-            }
+            changes = feed.next() => changes?,
             () = asked(gate, looked_at) => {
                 looked_at = Some(Instant::now());
                 Vec::new()
             }
         };
-        for change in changes {
-            for ring in gate.index.apply(&change) {
-                if let Some(session) = gate.sessions.get(&ring.node) {
-                    session.bell.ring(ring.hurry);
-                }
+        for change in changes.iter().filter(|change| change.object_kind() == Kind::Secret) {
+            gate.opened.forget(change.key());
+        }
+        for ring in gate.index.apply(&changes) {
+            if let Some(session) = gate.sessions.get(&ring.node) {
+                session.bell.ring(ring.hurry);
             }
         }
-        let reached = applications.progress().min(nodes.progress()).min(volumes.progress());
-        gate.index.note_reached(reached);
+        gate.index.note_reached(feed.progress());
     }
 }
 

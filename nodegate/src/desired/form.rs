@@ -9,11 +9,12 @@
 //! retry count of an earlier generation is set to zero, since agents count on from it; a grace period given
 //! with the deletion takes the place of the one in the spec, the only one that agents look at.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use horchestra_core::kind::Key;
-use horchestra_core::kinds::application::Application;
+use horchestra_core::kind::{Key, Kind};
+use horchestra_core::kinds::application::{Application, DEFAULT_AUDIENCE, VolumeType};
 use horchestra_core::object::Object;
 use horchestra_core::quantity::literal_out_of_range;
 use horchestra_store::Entry;
@@ -34,11 +35,37 @@ pub struct Signature {
     pub grace: Option<i64>,
 }
 
+/// What an Application uses that has to be sent along with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// Names of Secrets, in volumes and in variables, needed or optional.
+    pub secrets: BTreeSet<String>,
+    /// Audiences of its token volumes.
+    pub audiences: BTreeSet<String>,
+}
+
+impl Uses {
+    fn of(application: &Application) -> Uses {
+        let spec = &application.spec;
+        let of_type = |wanted: VolumeType| {
+            spec.volumes.iter().map(|mount| &mount.volume).filter(move |volume| volume.type_ == wanted)
+        };
+        let in_variables = spec.env.iter().filter_map(|entry| Some(&entry.secret_ref.as_ref()?.name));
+        let secrets = of_type(VolumeType::Secret).map(|volume| &volume.name).chain(in_variables);
+        let audience = |named: &str| if named.is_empty() { DEFAULT_AUDIENCE } else { named }.to_owned();
+        Uses {
+            secrets: secrets.filter(|name| !name.is_empty()).cloned().collect(),
+            audiences: of_type(VolumeType::Token).map(|volume| audience(&volume.audience)).collect(),
+        }
+    }
+}
+
 /// An Application that can be sent.
 #[derive(Debug)]
 pub struct Form {
     pub key: Key,
     pub signature: Signature,
+    pub uses: Uses,
     entry: Arc<Entry>,
     bytes: OnceLock<Bytes>,
 }
@@ -83,6 +110,7 @@ pub fn judge(entry: &Arc<Entry>) -> Result<Judged, Undecodable> {
             frozen: application.spec.frozen,
             grace,
         },
+        uses: Uses::of(&application),
         entry: Arc::clone(entry),
         bytes: OnceLock::new(),
     }))
@@ -92,6 +120,12 @@ impl Form {
     /// The bytes for the wire, made once.
     pub fn bytes(&self) -> Bytes {
         self.bytes.get_or_init(|| wire_bytes(&self.entry, &self.signature)).clone()
+    }
+
+    /// The Secrets that it names.
+    pub fn secrets(&self) -> impl Iterator<Item = Key> {
+        let namespace = self.key.namespace.as_str();
+        self.uses.secrets.iter().map(move |name| Key::namespaced(Kind::Secret, namespace, name.as_str()))
     }
 
     /// This form with the deletion mark of a later version of the object that cannot be sent itself.
@@ -106,7 +140,13 @@ impl Form {
             object.set_metadata("deletionTimestamp", later.str_at(&["metadata", "deletionTimestamp"]));
             let _ = bytes.set(encode(object, &signature));
         }
-        Form { key: self.key.clone(), signature, entry: Arc::clone(&self.entry), bytes }
+        Form {
+            key: self.key.clone(),
+            signature,
+            uses: self.uses.clone(),
+            entry: Arc::clone(&self.entry),
+            bytes,
+        }
     }
 }
 

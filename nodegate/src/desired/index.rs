@@ -23,6 +23,8 @@ use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use super::form::{Form, Judged, judge};
+use super::secrets::{Secrets, Supplies};
+use super::tokens::{TOKEN_VOLUMES, as_secrets};
 use super::volumes::{List, Volumes};
 
 /// How much a node hurries to hear of a change.
@@ -53,7 +55,7 @@ pub enum View {
     /// An Application that may be running there cannot be sent.
     Blocked { application: Key, why: String },
     /// In list order.
-    Complete { applications: Vec<Arc<Form>>, volumes: List },
+    Complete { applications: Vec<Arc<Form>>, volumes: List, supplies: Supplies },
 }
 
 #[derive(Debug)]
@@ -64,6 +66,16 @@ enum Shape {
     LeftOut,
     /// Cannot be sent and may be running.
     Blocked(String),
+}
+
+impl Shape {
+    /// What the node is sent.
+    fn form(&self) -> Option<&Arc<Form>> {
+        match self {
+            Shape::Send(form) => Some(form),
+            Shape::Finished | Shape::LeftOut | Shape::Blocked(_) => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -82,6 +94,8 @@ struct NodeFacts {
     admitted: bool,
     /// As people see it: what is in force is asked of the database.
     held: bool,
+    /// What an operator says about token volumes.
+    tokens_as_secrets: Option<bool>,
 }
 
 #[derive(Default)]
@@ -91,6 +105,7 @@ struct State {
     applications: HashMap<Key, Placed>,
     by_node: HashMap<String, BTreeSet<Key>>,
     volumes: Volumes,
+    secrets: Secrets,
 }
 
 /// The index.
@@ -120,6 +135,12 @@ impl Index {
         }
         for entry in snapshot.list(Kind::PersistentVolume, None) {
             fresh.volumes.put(&entry.key, Some(entry));
+        }
+        for entry in snapshot.list(Kind::Secret, None) {
+            fresh.secrets.put(&entry.key, Some(entry));
+        }
+        for entry in snapshot.list(Kind::SecretStore, None) {
+            fresh.secrets.put_store(&entry.key, Some(entry));
         }
         *state = fresh;
         drop(state);
@@ -168,42 +189,10 @@ impl Index {
         self.state.read().loaded
     }
 
-    /// Takes a change in; returns who has to hear of it.
-    pub fn apply(&self, change: &Change) -> Vec<Ring> {
-        match change.object_kind() {
-            Kind::Node => self.apply_node(change),
-            Kind::Application => self.apply_application(change),
-            Kind::PersistentVolume => self.apply_volume(change),
-            _ => Vec::new(),
-        }
-    }
-
-    fn apply_node(&self, change: &Change) -> Vec<Ring> {
+    /// Takes changes in, all at once; returns who has to hear of them.
+    pub fn apply(&self, changes: &[Change]) -> Vec<Ring> {
         let mut state = self.state.write();
-        let name = &change.key().name;
-        let now = (change.kind != ChangeKind::Deleted).then(|| node_facts(&change.entry));
-        let before = match now {
-            Some(facts) => state.nodes.insert(name.clone(), facts),
-            None => state.nodes.remove(name),
-        };
-        if before == now { Vec::new() } else { vec![Ring { node: name.clone(), hurry: Hurry::Urgent }] }
-    }
-
-    fn apply_application(&self, change: &Change) -> Vec<Ring> {
-        let mut state = self.state.write();
-        let key = change.key();
-        let before = state.take(key);
-        if change.kind != ChangeKind::Deleted {
-            let last_good = before.as_ref().and_then(|placed| placed.last_good.clone());
-            state.put(&change.entry, last_good);
-        }
-        rings(before.as_ref(), state.applications.get(key))
-    }
-
-    fn apply_volume(&self, change: &Change) -> Vec<Ring> {
-        let entry = (change.kind != ChangeKind::Deleted).then_some(&*change.entry);
-        let nodes = self.state.write().volumes.put(change.key(), entry);
-        nodes.into_iter().map(|node| Ring { node, hurry: Hurry::Urgent }).collect()
+        changes.iter().flat_map(|change| state.apply(change)).collect()
     }
 
     /// The Applications of `node` that agents would not decode, each with why.
@@ -211,6 +200,23 @@ impl Index {
         let state = self.state.read();
         let keys = state.by_node.get(node).into_iter().flatten();
         keys.filter_map(|key| Some((key.clone(), state.applications.get(key)?.fault.clone()?))).collect()
+    }
+
+    /// Whether `node` is sent token volumes, and what an operator says about how.
+    pub fn token_volumes(&self, node: &str) -> (bool, Option<bool>) {
+        let state = self.state.read();
+        let keys = state.by_node.get(node).into_iter().flatten();
+        let has_some = |key: &Key| {
+            let form = state.applications.get(key).and_then(|placed| placed.shape.form());
+            form.is_some_and(|form| !form.uses.audiences.is_empty())
+        };
+        let said = state.nodes.get(node).and_then(|facts| facts.tokens_as_secrets);
+        (keys.into_iter().any(has_some), said)
+    }
+
+    /// What belongs to these Applications.
+    pub fn supplies(&self, applications: &[Arc<Form>]) -> Supplies {
+        self.state.read().secrets.supplies(applications)
     }
 
     /// What `node` is to be sent now.
@@ -238,11 +244,62 @@ impl State {
                 Some(Shape::Finished | Shape::LeftOut) | None => {}
             }
         }
-        View::Complete { applications, volumes: self.volumes.list(node) }
+        let supplies = self.secrets.supplies(&applications);
+        View::Complete { applications, volumes: self.volumes.list(node), supplies }
+    }
+
+    fn apply(&mut self, change: &Change) -> Vec<Ring> {
+        let key = change.key();
+        let entry = (change.kind != ChangeKind::Deleted).then_some(&change.entry);
+        let urgent = |node| Ring { node, hurry: Hurry::Urgent };
+        match change.object_kind() {
+            Kind::Node => self.apply_node(&key.name, entry),
+            Kind::Application => self.apply_application(key, entry),
+            Kind::PersistentVolume => {
+                self.volumes.put(key, entry.map(|entry| &**entry)).into_iter().map(urgent).collect()
+            }
+            Kind::Secret => {
+                let users = self.secrets.put(key, entry);
+                self.nodes_of(&users)
+            }
+            Kind::SecretStore => {
+                let users = self.secrets.put_store(key, entry);
+                self.nodes_of(&users)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn apply_node(&mut self, name: &str, entry: Option<&Arc<Entry>>) -> Vec<Ring> {
+        let now = entry.map(|entry| node_facts(entry));
+        let before = match now {
+            Some(facts) => self.nodes.insert(name.to_owned(), facts),
+            None => self.nodes.remove(name),
+        };
+        if before == now { Vec::new() } else { vec![Ring { node: name.to_owned(), hurry: Hurry::Urgent }] }
+    }
+
+    fn apply_application(&mut self, key: &Key, entry: Option<&Arc<Entry>>) -> Vec<Ring> {
+        let before = self.take(key);
+        if let Some(entry) = entry {
+            let last_good = before.as_ref().and_then(|placed| placed.last_good.clone());
+            self.put(entry, last_good);
+        }
+        rings(before.as_ref(), self.applications.get(key))
+    }
+
+    /// The nodes of these Applications, each once.
+    fn nodes_of(&self, applications: &[Key]) -> Vec<Ring> {
+        let placed = applications.iter().filter_map(|key| self.applications.get(key));
+        let nodes: BTreeSet<&str> = placed.map(|placed| placed.node.as_str()).collect();
+        nodes.into_iter().map(|node| Ring { node: node.to_owned(), hurry: Hurry::Normal }).collect()
     }
 
     fn take(&mut self, key: &Key) -> Option<Placed> {
         let placed = self.applications.remove(key)?;
+        if let Some(form) = placed.shape.form() {
+            self.secrets.unused_by(form);
+        }
         if let Some(keys) = self.by_node.get_mut(&placed.node) {
             keys.remove(key);
             if keys.is_empty() {
@@ -276,6 +333,9 @@ impl State {
                 }
             }
         };
+        if let Some(form) = shape.form() {
+            self.secrets.used_by(form);
+        }
         self.by_node.entry(node.clone()).or_default().insert(entry.key.clone());
         self.applications.insert(entry.key.clone(), Placed { node, uid: entry.uid, shape, last_good, fault });
     }
@@ -289,10 +349,12 @@ fn may_be_running(entry: &Entry) -> bool {
 fn node_facts(entry: &Entry) -> NodeFacts {
     // A Node that cannot be read is treated as one that must not be pushed to.
     let node = entry.typed::<Node>().ok();
+    let said = node.as_ref().and_then(|node| node.metadata.annotations.get(TOKEN_VOLUMES));
     NodeFacts {
         uid: entry.uid,
         admitted: node.as_ref().is_some_and(|node| node.admitted()),
         held: node.as_ref().is_some_and(|node| node.held()),
+        tokens_as_secrets: said.and_then(|said| as_secrets(said)),
     }
 }
 
@@ -415,7 +477,7 @@ mod tests {
                 previous_columns: None,
                 before: None,
             };
-            self.index.apply(&change).into_iter().map(|ring| (ring.node, ring.hurry)).collect()
+            self.index.apply(&[change]).into_iter().map(|ring| (ring.node, ring.hurry)).collect()
         }
 
         fn put(&mut self, version: &Version) -> Vec<(String, Hurry)> {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use horchestra_proto::node::v1::{ControllerMessage, DesiredState, controller_message::Body};
 use horchestra_store::{Hold, Holding};
+use jiff::Timestamp;
 use prost::Message;
 use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -21,6 +22,8 @@ use super::account::{Account, Later};
 use super::decision::{Decision, Why};
 use super::form::{Form, Signature};
 use super::index::View;
+use super::supply::{Missing, SupplySignature, TokenTerms, supply};
+use super::tokens::Renewal;
 use super::volumes::{List, Own};
 use crate::events;
 use crate::gate::Gate;
@@ -39,6 +42,8 @@ enum Withheld {
     Blocked(String),
     TooLarge(usize),
     Stale,
+    /// How its token volumes are sent is not known yet.
+    Undecided,
 }
 
 impl Withheld {
@@ -51,7 +56,11 @@ impl Withheld {
             Withheld::TooLarge(size) => {
                 Some(format!("nothing is sent, since {size} bytes are more than agents accept"))
             }
-            Withheld::Absent | Withheld::NotAdmitted | Withheld::Held(_) | Withheld::Stale => None,
+            Withheld::Absent
+            | Withheld::NotAdmitted
+            | Withheld::Held(_)
+            | Withheld::Stale
+            | Withheld::Undecided => None,
         }
     }
 }
@@ -69,9 +78,13 @@ struct Last {
     forms: Vec<Arc<Form>>,
     at: Option<Instant>,
     withheld: Option<Withheld>,
-    /// What agents would not decode, as people were told.
+    /// What agents would not decode, and what could not be had, as people were told.
     told: Told,
     account: Account,
+    tokens: TokenTerms,
+    renewal: Option<Renewal>,
+    /// When something is tried again that the last push had to go without.
+    retry_at: Option<Instant>,
 }
 
 /// How long a session waits for the index before it asks the database anew.
@@ -93,8 +106,21 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
                 session.bell.force();
                 continue;
             }
+            () = wait_until(last.renewal.map(|renewal| renewal.at)) => {
+                // All tokens of the node in one push; should that fail, again soon.
+                last.tokens.since = Timestamp::now();
+                last.renewal = last.renewal.map(|renewal| renewal.put_off(settings.retry_every));
+                session.bell.ring(super::index::Hurry::Normal);
+                continue;
+            }
+            () = wait_until(last.retry_at) => {
+                last.retry_at = None;
+                session.bell.ring(super::index::Hurry::Normal);
+                continue;
+            }
         };
         gate.term.until_in_force().await;
+        decide_token_form(&gate, &session.node, &mut last.tokens).await;
         if let Some(offered) = offer(&gate, &session, &mut last, rung.forced).await {
             gate.metrics.pushes.inc();
             tracing::debug!(node = %session.node, applications = offered, forced = rung.forced, "pushed");
@@ -133,6 +159,30 @@ async fn catch_up(gate: &Gate, session: &Session) {
     }
 }
 
+/// Sees to it that it is known how this node is sent token volumes, once it is to be sent any.
+async fn decide_token_form(gate: &Gate, node: &str, terms: &mut TokenTerms) {
+    let (wanted, said) = gate.index.token_volumes(node);
+    let settled = |terms: &TokenTerms| {
+        terms.decided && said.is_none_or(|said| terms.form.is_some_and(|form| form.as_secrets == said))
+    };
+    if !wanted || settled(terms) {
+        return;
+    }
+    let chosen = match (said, &gate.tokens.cache) {
+        (Some(said), _) => gate.store.choose_token_form(node, said, true).await.map(Some),
+        (None, Some(_)) => {
+            let default = gate.tokens.as_secrets_by_default();
+            gate.store.choose_token_form(node, default, false).await.map(Some)
+        }
+        // A gateway without keys decides nothing.
+        (None, None) => gate.store.token_form(node).await,
+    };
+    match chosen {
+        Ok(form) => *terms = TokenTerms { form, decided: true, ..*terms },
+        Err(error) => tracing::warn!(%node, %error, "how token volumes are sent could not be looked up"),
+    }
+}
+
 /// Offers the present state if it has to be; returns how many Applications it names.
 async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced: bool) -> Option<usize> {
     for (key, why) in gate.index.faults(&session.node) {
@@ -151,7 +201,7 @@ async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced
                     gate.metrics.pushes_withheld.inc();
                 }
             }
-            if withheld == Withheld::Stale {
+            if matches!(withheld, Withheld::Stale | Withheld::Undecided) {
                 session.bell.ring(super::index::Hurry::Normal);
                 last.at = Some(Instant::now());
             }
@@ -159,7 +209,11 @@ async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced
             None
         }
         Ok(built) => {
-            let resumed = last.withheld.take().is_some_and(|withheld| withheld != Withheld::Stale);
+            let resumed = last
+                .withheld
+                .take()
+                .is_some_and(|withheld| !matches!(withheld, Withheld::Stale | Withheld::Undecided));
+            tell_what_is_missing(gate, session, last, &built.missing);
             let same = last.signature.as_ref().is_some_and(|last| last.covers(&built));
             if same && (built.superset || !(forced || resumed)) {
                 return None;
@@ -185,18 +239,47 @@ async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced
     }
 }
 
+/// What a push goes without is told once, and tried again; what it has is renewed in time.
+fn tell_what_is_missing(gate: &Gate, session: &Session, last: &mut Last, missing: &Missing) {
+    const TOKENS: &str = "tokens";
+    for (key, why) in &missing.unopened {
+        gate.metrics.secrets_unopened.inc();
+        if last.told.is_new(&key.to_string(), why) {
+            tracing::error!(node = %session.node, %key, %why, "a Secret is not sent: its contents do not open");
+            events::unopened(gate, key, why);
+        }
+    }
+    match &missing.tokens {
+        Some(why) if last.told.is_new(TOKENS, why) => {
+            tracing::error!(node = %session.node, %why, "workloads are not given all of their tokens");
+            events::tokens_wait(gate, session, why);
+        }
+        Some(_) => {}
+        None => last.told.forget(TOKENS),
+    }
+    last.retry_at = missing.is_any().then(|| Instant::now() + gate.settings.retry_every);
+    last.renewal = Renewal::next(last.renewal, missing.oldest_token, gate.settings.token_age);
+}
+
 /// What makes two pushes differ for the node.
 #[derive(PartialEq)]
 struct Signatures {
     applications: Vec<Signature>,
     volumes: Vec<Own>,
+    supply: SupplySignature,
 }
 
 impl Signatures {
-    /// Whether the node has been told all of it. A superset names no volumes, whatever was named before.
+    /// Whether the node has been told all of it. A superset names no volumes, whatever was named before, and is sent
+    /// again only for tokens, which do not last.
     fn covers(&self, built: &Built) -> bool {
-        self.applications == built.signature.applications
-            && (built.superset || self.volumes == built.signature.volumes)
+        let Signatures { applications, volumes, supply } = &built.signature;
+        let rest = if built.superset {
+            self.supply.has_tokens_of(supply)
+        } else {
+            self.volumes == *volumes && self.supply == *supply
+        };
+        rest && self.applications == *applications
     }
 }
 
@@ -208,6 +291,7 @@ struct Built {
     ended: Vec<Holding>,
     /// Of what was sent last, under a hold.
     superset: bool,
+    missing: Missing,
 }
 
 async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built, Withheld> {
@@ -221,21 +305,25 @@ async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built,
         Standing::Held(hold) => Some(hold),
     };
     let holdings = last.account.current(gate, session, hold.as_ref()).await?;
-    let (view, missing) = gate.index.survey(node, &holdings);
-    let (forms, volumes) = match view {
+    let (view, unnamed) = gate.index.survey(node, &holdings);
+    let (forms, volumes, supplies) = match view {
         View::Unknown => return Err(Withheld::Stale),
         View::Absent => return Err(Withheld::Absent),
         View::NotAdmitted => return Err(Withheld::NotAdmitted),
         View::Blocked { application, why } => {
             return Err(Withheld::Blocked(format!("{application}: {why}")));
         }
-        View::Complete { applications, volumes } => (applications, volumes),
+        View::Complete { applications, volumes, supplies } => (applications, volumes, supplies),
     };
     let sent_before = last.signature.is_some();
-    let (decision, ended) = last.account.judge(gate, node, missing, sent_before).await?;
-    let (forms, volumes, ended, superset) = match decision {
-        Decision::Push => (forms, volumes, ended, false),
-        Decision::Superset => (superset(&last.forms, forms), List::default(), Vec::new(), true),
+    let (decision, ended) = last.account.judge(gate, node, unnamed, sent_before).await?;
+    let (forms, volumes, supplies, ended, superset) = match decision {
+        Decision::Push => (forms, volumes, supplies, ended, false),
+        Decision::Superset => {
+            let forms = superset(&last.forms, forms);
+            let supplies = gate.index.supplies(&forms);
+            (forms, List::default(), supplies, Vec::new(), true)
+        }
         Decision::Nothing(why) => {
             last.account.hold_for(gate, node, &why).await?;
             return Err(match why {
@@ -246,9 +334,17 @@ async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built,
             });
         }
     };
+    let terms = last.tokens;
+    if !terms.decided && forms.iter().any(|form| !form.uses.audiences.is_empty()) {
+        return Err(Withheld::Undecided);
+    }
+    let supply = supply(gate, node, &forms, &supplies, terms);
     let desired = DesiredState {
-        applications: forms.iter().map(|form| form.bytes()).collect(),
+        applications: supply.applications,
         persistent_volumes: volumes.bytes.clone(),
+        secrets: supply.secrets,
+        secret_stores: supply.stores,
+        workload_tokens: supply.tokens,
         ..DesiredState::default()
     };
     let message: ControllerMessage = Body::Desired(desired).into();
@@ -262,8 +358,8 @@ async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built,
         return Err(Withheld::Stale);
     }
     let applications = forms.iter().map(|form| form.signature.clone()).collect();
-    let signature = Signatures { applications, volumes: volumes.own };
-    Ok(Built { message, signature, forms, ended, superset })
+    let signature = Signatures { applications, volumes: volumes.own, supply: supply.signature };
+    Ok(Built { message, signature, forms, ended, superset, missing: supply.missing })
 }
 
 /// What was sent last, as it was sent, and what has come since under names that nothing of it has.
@@ -288,6 +384,9 @@ fn announce(node: &str, withheld: &Withheld) {
         Withheld::Blocked(why) => tracing::error!(%node, %why, "nothing is sent: what runs there cannot be"),
         Withheld::TooLarge(size) => {
             tracing::error!(%node, size, "nothing is sent: the desired state is larger than agents accept");
+        }
+        Withheld::Undecided => {
+            tracing::warn!(%node, "nothing is sent: how its token volumes are sent is not known yet");
         }
         Withheld::Stale => tracing::warn!(%node, "nothing is sent: this gateway's view is not current"),
     }

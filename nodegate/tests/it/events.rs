@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::world::{NAMESPACE, SOON, TestGateway, World, app_key, end_of_pass, report};
 
 /// The Events of a reason, as stored.
-async fn told(world: &World, reason: &str) -> Vec<Value> {
+pub async fn told(world: &World, reason: &str) -> Vec<Value> {
     let request = ListRequest { field_selector: format!("reason={reason}"), ..ListRequest::of(Kind::Event) };
     let listing = world.operator.list(request).await.unwrap();
     listing.entries.iter().map(|entry| entry.object().unwrap().into_value()).collect()

@@ -9,14 +9,15 @@ use horchestra_agent::controller::Controller;
 use horchestra_agent::identity::Identity as NodeIdentity;
 use horchestra_agent::mint::NodeIssuer;
 use horchestra_agent::scripted::ScriptedNode;
-use horchestra_auth::Authorizer;
 use horchestra_auth::identity::{Credential, Identity};
 use horchestra_auth::pki::{Authority, HostName, Issued, Lifetime};
 use horchestra_auth::rbac::FixedPolicy;
+use horchestra_auth::{Authorizer, KeyRing, SecretKeys};
 use horchestra_core::Object;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_nodegate::gateway::{Gateway, GatewayTls};
 use horchestra_nodegate::settings::Settings;
+use horchestra_nodegate::tokens::Tokens;
 use horchestra_proto::node::v1::{AppStatus, DesiredState, NodeUsage, node_message};
 use horchestra_runtime::tls::KeyPairFiles;
 use horchestra_runtime::{Metrics, Tasks};
@@ -64,6 +65,8 @@ pub struct World {
     pub operator: Service,
     pub authority: Authority,
     issuer: NodeIssuer,
+    /// What Secrets are sealed with.
+    pub keys: Arc<SecretKeys>,
     folder: TempDir,
 }
 
@@ -89,12 +92,13 @@ impl World {
         let _ = horchestra_runtime::crypto::install();
         let store = Store::open(database.connect().0, StoreOptions::default());
         store.ready().await;
-        let operator = Service::new(store, ServiceConfig::default());
+        let keys = Arc::new(SecretKeys::from(Arc::new(KeyRing::ephemeral().unwrap())));
+        let operator = Service::new(store, with_keys(Some(Arc::clone(&keys))));
         let authority = Authority::generate().unwrap();
         let pem = authority.pem().clone();
         let issuer = NodeIssuer::from_pem(&pem.certificate, &pem.key, &pem.certificate).unwrap();
         let folder = TempDir::new().unwrap();
-        let world = World { database, operator, authority, issuer, folder };
+        let world = World { database, operator, authority, issuer, keys, folder };
         world.create(Kind::Namespace, "", json!({"metadata": {"name": NAMESPACE}})).await;
         world
     }
@@ -158,6 +162,31 @@ impl World {
         self.operator.cordon(&self.who(), node, false).await.unwrap();
     }
 
+    /// Lets the operator seal with other keys from now on.
+    pub fn operate_with(&mut self, keys: Arc<SecretKeys>) {
+        self.operator = Service::new(self.operator.store().clone(), with_keys(Some(keys)));
+    }
+
+    /// A Secret of the test's namespace with these values.
+    pub async fn create_secret(&self, name: &str, values: Value) -> Value {
+        self.create(Kind::Secret, NAMESPACE, json!({"metadata": {"name": name}, "stringData": values})).await
+    }
+
+    /// One whose values nodes fetch, from this store.
+    pub async fn create_vault_secret(&self, name: &str, store: &str) -> Value {
+        let annotations =
+            json!({"secrets.horchestra.io/store": store, "secrets.horchestra.io/path": "apps/x"});
+        let secret =
+            json!({"metadata": {"name": name, "annotations": annotations}, "type": "horchestra.io/vault"});
+        self.create(Kind::Secret, NAMESPACE, secret).await
+    }
+
+    /// A store that nodes log in to in this way.
+    pub async fn create_store(&self, name: &str, method: &str) -> Value {
+        let spec = json!({"server": "https://vault.example:8200", "auth": {"method": method}});
+        self.create(Kind::SecretStore, NAMESPACE, json!({"metadata": {"name": name}, "spec": spec})).await
+    }
+
     /// As the database has it now; `Null` when it does not exist.
     pub async fn get(&self, key: &Key) -> Value {
         match self.operator.get(key, At::Fresh).await {
@@ -191,6 +220,16 @@ impl World {
     }
 
     pub async fn gateway_with(&self, adjust: impl FnOnce(&mut Settings)) -> TestGateway {
+        self.gateway_of(Some(Arc::clone(&self.keys)), Tokens::default(), adjust).await
+    }
+
+    /// A gateway with these keys of Secrets, and what it has for tokens.
+    pub async fn gateway_of(
+        &self,
+        keys: Option<Arc<SecretKeys>>,
+        tokens: Tokens,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> TestGateway {
         let millis = Duration::from_millis;
         let nodes = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let internal = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -215,11 +254,11 @@ impl World {
         adjust(&mut settings);
         let (backend, breakable) = self.database.connect();
         let store = Store::open(backend, StoreOptions::default());
-        let service = Service::new(store, ServiceConfig::default());
+        let service = Service::new(store, with_keys(keys));
         let metrics = Metrics::new("test", "0", None);
         let tasks = Tasks::new(&metrics);
         let tls = self.tls();
-        let gateway = Gateway::launch(service, settings, (nodes, internal), &tls, &metrics, &tasks);
+        let gateway = Gateway::launch(service, settings, tokens, (nodes, internal), &tls, &metrics, &tasks);
         let authorities = self.authorities();
         let test =
             TestGateway { gateway, breakable, address, internal: internal_address, tls, authorities, tasks };
@@ -322,6 +361,14 @@ impl Drop for TestGateway {
     fn drop(&mut self) {
         self.tasks.stopping().cancel();
     }
+}
+
+fn with_keys(secret_keys: Option<Arc<SecretKeys>>) -> ServiceConfig {
+    ServiceConfig { secret_keys, ..ServiceConfig::default() }
+}
+
+pub fn secret_key(name: &str) -> Key {
+    Key::namespaced(Kind::Secret, NAMESPACE, name)
 }
 
 pub fn app_key(name: &str) -> Key {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use super::{Issuer, Minted, RENEW_BELOW, SigningKeyError};
+use super::{Issuer, LIFETIME, Minted, RENEW_BELOW, SigningKeyError};
 
 /// Whom a token is for. A recreated Application has another uid, and one that moved another node: neither is
 /// given a token that its predecessor's host may still hold.
@@ -27,6 +27,18 @@ struct CacheKey {
     uid: String,
     node: String,
     audience: String,
+}
+
+impl CacheKey {
+    fn new(recipient: &Recipient<'_>, audience: &str) -> CacheKey {
+        CacheKey {
+            namespace: recipient.namespace.to_owned(),
+            name: recipient.name.to_owned(),
+            uid: recipient.uid.to_owned(),
+            node: recipient.node.to_owned(),
+            audience: audience.to_owned(),
+        }
+    }
 }
 
 /// Hands out the same token until it should be renewed, so that what contains it stays the same.
@@ -59,16 +71,24 @@ impl TokenCache {
         audience: &str,
         now: Timestamp,
     ) -> Result<Minted, SigningKeyError> {
-        let key = CacheKey {
-            namespace: recipient.namespace.to_owned(),
-            name: recipient.name.to_owned(),
-            uid: recipient.uid.to_owned(),
-            node: recipient.node.to_owned(),
-            audience: audience.to_owned(),
-        };
+        self.token_since(recipient, audience, now, Timestamp::MIN)
+    }
+
+    /// As [`TokenCache::token`], and not made before `since`, to the second.
+    pub fn token_since(
+        &self,
+        recipient: &Recipient<'_>,
+        audience: &str,
+        now: Timestamp,
+        since: Timestamp,
+    ) -> Result<Minted, SigningKeyError> {
+        let key = CacheKey::new(recipient, audience);
         let mut tokens = self.tokens.lock();
         if let Some(known) = tokens.by_key.get(&key)
             && known.left(now) > RENEW_BELOW
+            // A clock that was put back would keep one that nobody takes yet.
+            && known.left(now) <= LIFETIME
+            && known.issued().as_second() >= since.as_second()
             && self.issuer.holds(&known.key)
         {
             return Ok(known.clone());
@@ -80,6 +100,13 @@ impl TokenCache {
         }
         tokens.by_key.insert(key, minted.clone());
         Ok(minted)
+    }
+
+    /// A token that was made before and that is taken still, however little time it has left: for when none can be
+    /// made.
+    pub fn last(&self, recipient: &Recipient<'_>, audience: &str, now: Timestamp) -> Option<Minted> {
+        let known = self.tokens.lock().by_key.get(&CacheKey::new(recipient, audience)).cloned()?;
+        (!known.left(now).is_zero() && self.issuer.holds(&known.key)).then_some(known)
     }
 
     /// How many tokens are kept.

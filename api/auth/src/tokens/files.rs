@@ -72,7 +72,7 @@ impl KeyFiles {
     }
 
     /// Makes a key where there is none.
-    pub(super) fn ensure(&self) -> Result<(), SigningKeyError> {
+    pub fn ensure(&self) -> Result<(), SigningKeyError> {
         match fs::metadata(&self.0) {
             Ok(found) if found.is_dir() => {
                 if self.names()?.is_empty() {

@@ -53,6 +53,11 @@ pub struct Minted {
 }
 
 impl Minted {
+    /// When it was made, to the second.
+    pub fn issued(&self) -> Timestamp {
+        self.expires.checked_sub(LIFETIME).unwrap_or(Timestamp::MIN)
+    }
+
     pub(super) fn left(&self, now: Timestamp) -> Duration {
         Duration::try_from(self.expires.duration_since(now)).unwrap_or_default()
     }
@@ -90,10 +95,18 @@ impl std::fmt::Debug for Issuer {
 impl Issuer {
     /// The issuer of this name, with the keys of these files; one is made where there is none.
     pub fn load(name: &str, files: KeyFiles) -> Result<Issuer, SigningKeyError> {
+        if !name.is_empty() {
+            files.ensure()?;
+        }
+        Issuer::open(name, files)
+    }
+
+    /// The same, with keys that are there. For processes that others do not take keys from: one that was made here
+    /// would sign tokens that nobody takes.
+    pub fn open(name: &str, files: KeyFiles) -> Result<Issuer, SigningKeyError> {
         if name.is_empty() {
             return Err(SigningKeyError::NoIssuer);
         }
-        files.ensure()?;
         let found = files.read()?;
         let keys = KeySet(found.keys()?);
         let seen = Seen { found: Some(found), looked: std::time::Instant::now() };

@@ -135,14 +135,24 @@ fn open_body(
     uid: Uuid,
     body: &[u8],
 ) -> Result<Option<(Bytes, Option<Bytes>)>, Unusable> {
+    let opened = open_tree(ring, key, uid, body)?;
+    Ok(opened.map(|(whole, managed)| (object::encode(key.kind, &whole), managed)))
+}
+
+/// As [`open_body`], as a tree.
+fn open_tree(
+    ring: Option<&KeyRing>,
+    key: &Key,
+    uid: Uuid,
+    body: &[u8],
+) -> Result<Option<(Object, Option<Bytes>)>, Unusable> {
     let mut clear = object::decode(body, 0).map_err(|_| Unusable::Shape)?;
     let Some(seal) = Seal::take(&mut clear) else { return Ok(None) };
     let ring = ring.ok_or(Unusable::NoKeys)?;
     let plain = ring.open(&subject(key, uid), &seal)?;
     let plain: Plain<'_> = serde_json::from_slice(&plain).map_err(|_| Unusable::Shape)?;
     let managed = plain.managed.map(|raw| Bytes::copy_from_slice(raw.get().as_bytes()));
-    let whole = sealed::join(clear, Object(plain.object));
-    Ok(Some((object::encode(key.kind, &whole), managed)))
+    Ok(Some((sealed::join(clear, Object(plain.object)), managed)))
 }
 
 /// The entry with what was opened; without, it was open.
@@ -199,16 +209,32 @@ impl Service {
         if !entry.key.kind.is_sealed() {
             return Ok(Arc::clone(entry));
         }
-        let with = |ring: Option<&KeyRing>| open_body(ring, &entry.key, entry.uid, &entry.body);
-        let Some(keys) = self.keys() else { return Ok(opened(entry, with(None)?)) };
-        let found = match with(Some(&keys.ring())) {
+        let found = self.with_ring(|ring| open_body(ring, &entry.key, entry.uid, &entry.body));
+        Ok(opened(entry, found?))
+    }
+
+    /// The whole object of an entry of a sealed kind as a tree, `resourceVersion` included, `managedFields` not. For
+    /// who passes contents on and wants no more copies of them than need be.
+    pub fn open_object(&self, entry: &Entry) -> Result<Object, Unusable> {
+        match self.with_ring(|ring| open_tree(ring, &entry.key, entry.uid, &entry.body))? {
+            Some((mut whole, _)) => {
+                whole.set_metadata("resourceVersion", entry.revision.to_string());
+                Ok(whole)
+            }
+            None => entry.object().map_err(|_| Unusable::Shape),
+        }
+    }
+
+    /// Opens with the ring at present, and with a newer one if that lacks the key.
+    fn with_ring<T>(&self, open: impl Fn(Option<&KeyRing>) -> Result<T, Unusable>) -> Result<T, Unusable> {
+        let Some(keys) = self.keys() else { return open(None) };
+        match open(Some(&keys.ring())) {
             Err(Unusable::Seal(SealError::UnknownKey { id })) => match keys.look_for(&id) {
-                Some(ring) => with(Some(&ring)),
+                Some(ring) => open(Some(&ring)),
                 None => Err(SealError::UnknownKey { id }.into()),
             },
             found => found,
-        };
-        Ok(opened(entry, found?))
+        }
     }
 
     /// As [`Service::seal`], of an operation.

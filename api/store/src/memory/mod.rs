@@ -35,7 +35,7 @@ use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
-use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm};
 use crate::pushes::{Holds, Loss, PushChange, PushRecord, reason};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Committed, Item, Revision};
@@ -558,5 +558,18 @@ impl Backend for MemoryBackend {
                     || !tables.tombstones(&[held.uid]).is_empty()
             })
         })
+    }
+
+    fn token_form<'a>(&'a self, node: &'a str) -> Answer<'a, Option<TokenForm>> {
+        self.with(|state, _| state.presence.token_form(node))
+    }
+
+    fn choose_token_form<'a>(
+        &'a self,
+        node: &'a str,
+        as_secrets: bool,
+        overrule: bool,
+    ) -> Answer<'a, TokenForm> {
+        self.with(move |state, _| state.presence.choose_token_form(node, as_secrets, overrule))
     }
 }

@@ -4,7 +4,7 @@ use imbl::OrdMap;
 use uuid::Uuid;
 
 use crate::backend::Pruned;
-use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm};
 
 #[derive(Clone, Default)]
 pub(super) struct Presence {
@@ -12,6 +12,7 @@ pub(super) struct Presence {
     gateways: OrdMap<Uuid, Gateway>,
     sessions: OrdMap<String, Session>,
     heartbeats: OrdMap<String, (Heartbeat, i64)>,
+    token_forms: OrdMap<String, TokenForm>,
     last_session_epoch: i64,
 }
 
@@ -182,6 +183,20 @@ impl Presence {
         for beat in beats {
             self.heartbeats.insert(beat.node.clone(), (beat.clone(), now));
         }
+    }
+
+    pub fn token_form(&self, node: &str) -> Option<TokenForm> {
+        self.token_forms.get(node).copied()
+    }
+
+    pub fn choose_token_form(&mut self, node: &str, as_secrets: bool, overrule: bool) -> TokenForm {
+        let form = match self.token_form(node) {
+            None => TokenForm { as_secrets, salt: Uuid::new_v4() },
+            Some(form) if overrule => TokenForm { as_secrets, ..form },
+            Some(form) => return form,
+        };
+        self.token_forms.insert(node.to_owned(), form);
+        form
     }
 
     pub fn heartbeats(&self, now: i64) -> Vec<HeartbeatRow> {

@@ -29,6 +29,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (7, "numbers", include_str!("../../../../migrations/0007_numbers.sql")),
     (8, "claims_along", include_str!("../../../../migrations/0008_claims_along.sql")),
     (9, "push_holds", include_str!("../../../../migrations/0009_push_holds.sql")),
+    (10, "token_forms", include_str!("../../../../migrations/0010_token_forms.sql")),
 ];
 
 /// Held while migrating; another than the driver's own, which does not cover the making of its table.

@@ -67,7 +67,7 @@ use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
-use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm};
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Committed, Item, Revision};
@@ -368,5 +368,18 @@ impl Backend for PostgresBackend {
 
     fn release_hold<'a>(&'a self, node: Option<&'a str>) -> Answer<'a, bool> {
         self.end_hold(node).boxed()
+    }
+
+    fn token_form<'a>(&'a self, node: &'a str) -> Answer<'a, Option<TokenForm>> {
+        self.read_token_form(node).boxed()
+    }
+
+    fn choose_token_form<'a>(
+        &'a self,
+        node: &'a str,
+        as_secrets: bool,
+        overrule: bool,
+    ) -> Answer<'a, TokenForm> {
+        self.write_token_form(node, as_secrets, overrule).boxed()
     }
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::statements::{self, Statement};
 use super::{PostgresBackend, errors};
 use crate::backend::{BackendError, Pruned};
-use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow};
+use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm};
 
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
@@ -141,6 +141,27 @@ impl PostgresBackend {
         let rows = self.read(statements::HEARTBEATS, sqlx::query(statements::HEARTBEATS.sql)).await?;
         rows.iter().map(heartbeat).collect::<Result<_, _>>().map_err(errors::of_read)
     }
+
+    pub(super) async fn read_token_form(&self, node: &str) -> Result<Option<TokenForm>, BackendError> {
+        let query = sqlx::query(statements::TOKEN_FORM.sql).bind(node);
+        let rows = self.read(statements::TOKEN_FORM, query).await?;
+        rows.first().map(token_form).transpose().map_err(errors::of_read)
+    }
+
+    pub(super) async fn write_token_form(
+        &self,
+        node: &str,
+        as_secrets: bool,
+        overrule: bool,
+    ) -> Result<TokenForm, BackendError> {
+        let statement = statements::CHOOSE_TOKEN_FORM;
+        let query = sqlx::query(statement.sql).bind(node).bind(as_secrets).bind(overrule);
+        token_form(&self.change_one(statement, query).await?).map_err(errors::of_read)
+    }
+}
+
+fn token_form(row: &PgRow) -> Result<TokenForm, sqlx::Error> {
+    Ok(TokenForm { as_secrets: row.try_get("as_secrets")?, salt: row.try_get("salt")? })
 }
 
 fn session(row: &PgRow) -> Result<SessionRow, sqlx::Error> {

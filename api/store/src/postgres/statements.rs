@@ -398,6 +398,12 @@ pub const BORN: Statement =
 /// $1 whether the caller vouches, $2 whether it is patient.
 pub const SETTLE_HOME: Statement =
     keyed("settle_home", "select horchestra.settle_home($1::boolean, $2::boolean)");
+pub const TOKEN_FORM: Statement =
+    keyed("token_form", "select as_secrets, salt from horchestra.token_forms where node = $1");
+pub const CHOOSE_TOKEN_FORM: Statement = keyed(
+    "choose_token_form",
+    "select as_secrets, salt from horchestra.choose_token_form($1::text, $2::boolean, $3::boolean)",
+);
 
 /// Partitions of the log with their bounds, lowest first. A pending detach is one that was interrupted.
 pub const PARTITIONS: Statement = keyed(
@@ -512,6 +518,8 @@ pub const ALL: &[Statement] = &[
     SHOW_LOSS,
     BORN,
     SETTLE_HOME,
+    TOKEN_FORM,
+    CHOOSE_TOKEN_FORM,
     PARTITIONS,
     DETACHED_PARTITIONS,
     NEWEST_AGE,

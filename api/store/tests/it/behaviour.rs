@@ -61,6 +61,7 @@ macro_rules! suite {
             a_lease_has_one_holder_and_its_epoch_counts_holders,
             one_of_two_processes_gets_the_lease,
             a_node_has_one_live_session,
+            how_a_node_is_sent_tokens_is_chosen_once,
             a_retired_gateway_gives_its_sessions_free,
             heartbeats_are_kept_with_their_age,
             presence_that_stands_for_nothing_is_pruned,

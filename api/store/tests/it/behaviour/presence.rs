@@ -53,6 +53,35 @@ fn claim(gateway: Uuid, node: &str) -> SessionClaim {
     SessionClaim { node: node.into(), gateway, peer: "10.0.0.9:4711".into(), certificate: "ab".into() }
 }
 
+pub async fn how_a_node_is_sent_tokens_is_chosen_once(world: &World) {
+    let stores = [world.store().await, world.store().await];
+    let node = format!("node-{}", Uuid::new_v4());
+    assert_eq!(within(stores[0].token_form(&node)).await.expect("answered"), None);
+    let mut salts = Vec::new();
+    for (what, as_secrets, overrule, expected) in [
+        ("the first choice", true, false, true),
+        ("another one", false, false, true),
+        ("the same, overruled", true, true, true),
+        ("overruled", false, true, false),
+        ("another one again", true, false, false),
+    ] {
+        let chosen =
+            within(stores[0].choose_token_form(&node, as_secrets, overrule)).await.expect("answered");
+        assert_eq!(chosen.as_secrets, expected, "{what}");
+        assert_eq!(within(stores[1].token_form(&node)).await.expect("answered"), Some(chosen), "{what}");
+        salts.push(chosen.salt);
+    }
+    salts.dedup();
+    let other = format!("node-{}", Uuid::new_v4());
+    let choices = (0..8).map(|n| stores[n % 2].choose_token_form(&other, n % 2 == 0, false));
+    let mut chosen: Vec<_> =
+        within(join_all(choices)).await.into_iter().map(|form| form.expect("answered")).collect();
+    chosen.dedup();
+    assert_eq!((salts.len(), chosen.len()), (1, 1), "one for each node, whoever asks");
+    assert_ne!(chosen[0].salt, salts[0]);
+    assert!(!format!("{:?}", chosen[0]).contains(&chosen[0].salt.to_string()));
+}
+
 pub async fn a_node_has_one_live_session(world: &World) {
     let stores = [world.store().await, world.store().await];
     let gateways = [Uuid::new_v4(), Uuid::new_v4()];
