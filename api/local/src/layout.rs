@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use horchestra_auth::pki::{HostName, LocalPki, private_folder};
 use horchestra_auth::sealing::RingFile;
+use horchestra_auth::tokens::KeyFiles;
 
 /// The folder of a stack and the places in it.
 #[derive(Clone, Debug)]
@@ -32,6 +33,7 @@ impl Layout {
     pub fn ensure_keys(&self) -> Result<LocalPki> {
         RingFile::ensure(&self.secret_keys())?;
         private_folder(&self.token_keys())?;
+        KeyFiles::new(self.token_keys()).ensure()?;
         Ok(LocalPki::ensure(&self.pki(), &[HostName::parse("localhost")?])?)
     }
 

@@ -122,6 +122,7 @@ impl Shared<'_> {
             .args(["--tls-ca", &self.authority.display().to_string()])
             .args(["--peer-ca", &self.authority.display().to_string()])
             .args(["--secret-keys", &self.layout.secret_keys().display().to_string()])
+            .args(["--jwt-signing-key", &self.layout.token_keys().display().to_string()])
             .args(self.gates())
             .env("DATABASE_URL", self.database_url)
     }

@@ -12,6 +12,7 @@ mod lifecycle;
 mod pki;
 mod restore;
 mod rotation;
+mod secrets;
 mod sets;
 mod soak;
 mod stack;

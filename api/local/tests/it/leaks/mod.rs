@@ -1,5 +1,6 @@
 //! No value of a Secret on any disk: not in the database's files, its write-ahead log, a dump, its statistics, or
-//! a log of the server or of any process of ours; nor in what is told to others than those who may read it.
+//! a log of the server or of any process of ours; nor in what is told to others than those who may read it. The same goes
+//! for tokens that workloads are given.
 //!
 //! A whole stack runs with every log at its most talkative. Values come in by every way there is ([`ways`]): through
 //! kubectl and beside it, accepted and refused. Every value holds one token that is made up for the test, and
@@ -32,6 +33,8 @@ pub const SECRETS: &str = "/apis/horchestra.io/v1/namespaces/default/secrets";
 const APPLICATIONS: &str = "/apis/horchestra.io/v1/namespaces/default/applications";
 const EVENTS: [&str; 2] = ["/api/v1/events", "/apis/events.k8s.io/v1/events"];
 const LOG: &str = "trace,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,mio=info";
+/// How every token of a workload begins.
+const TOKEN: &[u8] = b"eyJhbGciOiJFUzI1Ni";
 /// Processes of the stack that have logs and metrics.
 const PROCESSES: [&str; 4] = ["api-0", "api-1", "workers-0", "nodegate-0"];
 
@@ -151,6 +154,10 @@ fn psql(url: &str, statement: &str) -> Vec<u8> {
     output.stdout
 }
 
+fn holds(bytes: &[u8], what: &[u8]) -> bool {
+    bytes.windows(what.len()).any(|window| window == what)
+}
+
 fn files(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
@@ -260,6 +267,11 @@ async fn no_value_of_a_secret_is_on_a_disk() {
         assert_eq!(&after[name], object, "nothing changed but the key");
     }
 
+    let opened = "horchestra_gate_secrets_open_bytes ";
+    let page = world.stack.metrics("nodegate-0").await.unwrap();
+    let opened = page.lines().find_map(|line| line.strip_prefix(opened)).unwrap();
+    assert!(opened.parse::<u64>().unwrap() > 0, "the gateway has had them in its hands");
+
     let mut searched = told(&world).await;
     // Statistics of statements replace constants in queries, and keep other statements as they are.
     psql(&url, &format!("comment on table horchestra.objects is '{}'", world.clear));
@@ -283,6 +295,7 @@ async fn no_value_of_a_secret_is_on_a_disk() {
         if let Some(found) = token.find(bytes) {
             panic!("a value is in {what}: {found}");
         }
+        assert!(!holds(bytes, TOKEN), "a token of a workload is in {what}");
         seen.insert(what.clone(), clear.find(bytes).is_some());
     }
     let mut paths = Vec::new();
@@ -293,6 +306,7 @@ async fn no_value_of_a_secret_is_on_a_disk() {
         if let Some(found) = token.find(&bytes) {
             panic!("a value is in {}: {found}", path.display());
         }
+        assert!(!holds(&bytes, TOKEN), "a token of a workload is in {}", path.display());
         let folder =
             ["base", "pg_wal"].into_iter().find(|folder| path.starts_with(cluster.data().join(folder)));
         let log = path.extension().is_some_and(|extension| extension == "log");

@@ -1,11 +1,13 @@
 //! The ways by which a value of a Secret can reach the control plane.
 
 use bytes::Bytes;
+use horchestra_testkit::eventually;
 use hyper::Method;
 use serde_json::{Value, json};
 
 use super::{SECRETS, World};
 use crate::client::Client;
+use crate::stack::RECOVERY;
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
@@ -81,12 +83,26 @@ pub async fn accepted(world: &World, which: &str) {
     let mut fixed = world.secret(&name("fixed"));
     fixed["immutable"] = json!(true);
     call(Method::POST, SECRETS, Some(fixed), 201).await;
-    // Somebody uses one: what starts a workload gets to handle it.
+    // Somebody uses one: what starts a workload gets to handle it, the gateway opens it and sends it to the node. There
+    // is no command, so the node writes nothing of it down.
     let reads = json!({
         "metadata": {"name": name("reader")},
-        "spec": {"image": "registry.example/demo:1", "env": [{"name": "A", "secretRef": {"name": own, "key": "one"}}]},
+        "spec": {
+            "image": "registry.example/demo:1",
+            "env": [{"name": "A", "secretRef": {"name": own, "key": "one"}}],
+            "volumes": [
+                {"mountPath": "/etc/own", "volume": {"type": "secret", "name": own}},
+                {"mountPath": "/run/identity", "volume": {"type": "token"}},
+            ],
+        },
     });
     call(Method::POST, super::APPLICATIONS, Some(reads), 201).await;
+    let reader = format!("{}/{}", super::APPLICATIONS, name("reader"));
+    eventually(RECOVERY, async || {
+        let (_, found) = client.call_patiently(Method::GET, &reader, None).await;
+        found["status"]["phase"] == "Running"
+    })
+    .await;
 }
 
 /// Writes that are refused, each with the token in its body. What the answer says must not hold it.
