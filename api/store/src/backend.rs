@@ -41,6 +41,7 @@
 //! * A status update keeps the core revision and writes no history; everything else sets the core revision
 //!   to the new revision and adds to the history. A deletion adds a tombstone. Events have neither. Of sealed
 //!   kinds ([`Kind::is_sealed`]) both are kept without their bodies.
+//! * The deletion of an Application gives its address back, in the same moment.
 //! * The entry of a `Deleted` change is the last state with both revisions set to the deletion's.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -53,6 +54,7 @@ use horchestra_core::kind::{Key, Kind};
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
 use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm};
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
@@ -414,6 +416,7 @@ pub trait Backend: Send + Sync + 'static {
     fn holds(&self) -> Answer<'_, Holds>;
     fn engage_hold<'a>(&'a self, node: Option<&'a str>, reason: &'a str, message: &'a str) -> Answer<'a, ()>;
     fn release_hold<'a>(&'a self, node: Option<&'a str>) -> Answer<'a, bool>;
+
     // ---- how nodes are sent tokens: see the methods of `Store` with these names ---------------------------
 
     fn token_form<'a>(&'a self, node: &'a str) -> Answer<'a, Option<TokenForm>>;
@@ -423,4 +426,20 @@ pub trait Backend: Send + Sync + 'static {
         as_secrets: bool,
         overrule: bool,
     ) -> Answer<'a, TokenForm>;
+
+    // ---- addresses: see the module `addresses` ----------------------------------------------------------
+
+    /// Gives each Application of the demand an address, or the one that it has. Preferred is the one that has
+    /// been free for longest, then the lowest that never was anybody's.
+    fn lease_addresses<'a>(&'a self, demand: &'a AddressDemand) -> Answer<'a, Vec<Leased>>;
+
+    /// Leases known addresses to those that have them already. Answers who cannot have theirs, since another one
+    /// has it or they have another one.
+    fn adopt_addresses<'a>(&'a self, known: &'a [KnownAddress]) -> Answer<'a, Vec<Uuid>>;
+
+    /// All held addresses, lowest first.
+    fn address_leases(&self) -> Answer<'_, Vec<AddressLease>>;
+
+    /// Values of the space of Services' addresses that were given back within this time, by value.
+    fn released_claims<'a>(&'a self, space: &'a str, within: Duration) -> Answer<'a, Vec<String>>;
 }

@@ -55,6 +55,7 @@
 //! retries), logical replication as the tail (a slot pins the log when its reader dies), notifications as
 //! anything but a hint.
 
+pub mod addresses;
 pub mod backend;
 pub mod batch;
 mod cache;
@@ -70,6 +71,7 @@ pub mod store;
 mod tail;
 pub mod types;
 
+pub use addresses::{AddressDemand, AddressLease, KnownAddress, Leased, MOST_LEASES};
 pub use backend::{
     Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings, Upkeep,
 };

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
 use crate::backend::{
     Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings, Upkeep,
 };
@@ -430,6 +431,32 @@ impl Store {
     /// Held claims of a space, by value.
     pub async fn claims(&self, space: &str) -> Result<Vec<ClaimRow>, ReadError> {
         read(self.inner.backend.claims(space)).await
+    }
+
+    /// Gives each Application of the demand (at most [`MOST_LEASES`](crate::MOST_LEASES)) an address, or the one
+    /// that it has.
+    pub async fn lease_addresses(&self, demand: &AddressDemand) -> Result<Vec<Leased>, ReadError> {
+        read(self.inner.backend.lease_addresses(demand)).await
+    }
+
+    /// Leases known addresses to those that have them already, as an import has them; answers who cannot have
+    /// theirs.
+    pub async fn adopt_addresses(&self, known: &[KnownAddress]) -> Result<Vec<Uuid>, ReadError> {
+        let mut refused = Vec::new();
+        for some in known.chunks(crate::MOST_LEASES) {
+            refused.extend(read(self.inner.backend.adopt_addresses(some)).await?);
+        }
+        Ok(refused)
+    }
+
+    /// All held addresses, lowest first.
+    pub async fn address_leases(&self) -> Result<Vec<AddressLease>, ReadError> {
+        read(self.inner.backend.address_leases()).await
+    }
+
+    /// Values of the space of Services' addresses that were given back within this time.
+    pub async fn released_claims(&self, space: &str, within: Duration) -> Result<Vec<String>, ReadError> {
+        read(self.inner.backend.released_claims(space, within)).await
     }
 
     /// The keys that sealed objects need.

@@ -14,6 +14,7 @@
 //!
 //! Nothing survives the process, and nothing here is meant for production.
 
+mod addresses;
 mod faults;
 mod presence;
 mod pushes;
@@ -31,6 +32,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
 use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
@@ -571,5 +573,21 @@ impl Backend for MemoryBackend {
         overrule: bool,
     ) -> Answer<'a, TokenForm> {
         self.with(move |state, _| state.presence.choose_token_form(node, as_secrets, overrule))
+    }
+
+    fn lease_addresses<'a>(&'a self, demand: &'a AddressDemand) -> Answer<'a, Vec<Leased>> {
+        self.with(|state, now| state.tables.lease_addresses(demand, now))
+    }
+
+    fn adopt_addresses<'a>(&'a self, known: &'a [KnownAddress]) -> Answer<'a, Vec<Uuid>> {
+        self.with(|state, _| state.tables.adopt_addresses(known))
+    }
+
+    fn address_leases(&self) -> Answer<'_, Vec<AddressLease>> {
+        self.with(|state, _| state.tables.address_leases())
+    }
+
+    fn released_claims<'a>(&'a self, space: &'a str, within: Duration) -> Answer<'a, Vec<String>> {
+        self.with(move |state, now| state.tables.released_claims(space, now - micros(within)))
     }
 }

@@ -7,8 +7,10 @@ use horchestra_core::kind::{Key, Kind};
 use imbl::{OrdMap, Vector};
 use uuid::Uuid;
 
+use super::addresses::Addresses;
 use super::presence::Presence;
 use super::{EPOCH_JUMP, micros};
+use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
 use crate::backend::{
     BackendError, Changes, ClaimRow, Done, Fingerprint, Head, HistoryOf, HistoryRow, Identity, Loaded,
     LogRow, OwnedClaim, Retention, Settings, Undone, Upkeep,
@@ -35,6 +37,9 @@ pub(super) struct Tables {
     pub(super) log: Vector<Logged>,
     history: OrdMap<Uuid, Vector<HistoryRow>>,
     claims: OrdMap<(String, String), Vec<(Uuid, bool)>>,
+    /// When claims were given back.
+    released: OrdMap<(String, String), i64>,
+    addresses: Addresses,
     outcomes: OrdMap<Uuid, Outcome>,
 }
 
@@ -77,6 +82,8 @@ impl Tables {
             log: Vector::new(),
             history: OrdMap::new(),
             claims: OrdMap::new(),
+            released: OrdMap::new(),
+            addresses: Addresses::default(),
             outcomes: OrdMap::new(),
         }
     }
@@ -217,7 +224,7 @@ impl Tables {
                 Ok(0)
             }
             Op::Release { space, owner } => {
-                self.release(*owner, |held| held == space);
+                self.release(*owner, act.now, |held| held == space);
                 Ok(0)
             }
         }
@@ -250,7 +257,10 @@ impl Tables {
 
     fn delete(&mut self, head: &Arc<Entry>, act: &Act<'_>) -> Revision {
         self.objects.remove(&head.key);
-        self.release(head.uid, |_| true);
+        self.release(head.uid, act.now, |_| true);
+        if head.key.kind == Kind::Application {
+            self.addresses.release(head.uid, act.now);
+        }
         let entry = Arc::new(head.deleted_at(self.revision + 1));
         self.remember(&entry, true, act);
         self.record(ChangeKind::Deleted, entry, Some(Arc::clone(head)), act)
@@ -306,7 +316,7 @@ impl Tables {
         Ok(())
     }
 
-    fn release(&mut self, owner: Uuid, of: impl Fn(&String) -> bool) {
+    fn release(&mut self, owner: Uuid, now: i64, of: impl Fn(&String) -> bool) {
         let holds = |holders: &Vec<(Uuid, bool)>| holders.iter().any(|(holder, _)| *holder == owner);
         let held = self.claims.iter().filter(|((space, _), holders)| of(space) && holds(holders));
         let held: Vec<(String, String)> = held.map(|(claim, _)| claim.clone()).collect();
@@ -316,6 +326,7 @@ impl Tables {
             if holders.is_empty() {
                 self.claims.remove(&claim);
             }
+            self.released.insert(claim, now);
         }
     }
 
@@ -412,6 +423,27 @@ impl Tables {
             OwnedClaim { claim, owner_deleted }
         });
         owned.take(limit).collect()
+    }
+
+    // ---- addresses ------------------------------------------------------------------------------------
+
+    pub fn lease_addresses(&mut self, demand: &AddressDemand, now: i64) -> Vec<Leased> {
+        let Tables { addresses, objects, .. } = self;
+        addresses.lease(demand, now, |key, uid| objects.get(key).is_some_and(|held| held.entry.uid == uid))
+    }
+
+    pub fn adopt_addresses(&mut self, known: &[KnownAddress]) -> Vec<Uuid> {
+        let Tables { addresses, objects, .. } = self;
+        addresses.adopt(known, |key, uid| objects.get(key).is_some_and(|held| held.entry.uid == uid))
+    }
+
+    pub fn address_leases(&self) -> Vec<AddressLease> {
+        self.addresses.leases()
+    }
+
+    pub fn released_claims(&self, space: &str, since: i64) -> Vec<String> {
+        let released = self.released.iter().filter(|((of, _), at)| of == space && **at > since);
+        released.map(|((_, value), _)| value.clone()).collect()
     }
 
     // ---- upkeep ---------------------------------------------------------------------------------------

@@ -170,6 +170,7 @@ impl PostgresBackend {
         done.outcomes = ended;
         done.unfinished |= more;
         self.change(statements::TRIM_NONCES, sqlx::query(statements::TRIM_NONCES.sql)).await?;
+        self.change(statements::TRIM_RELEASED, sqlx::query(statements::TRIM_RELEASED.sql)).await?;
         Ok(())
     }
 

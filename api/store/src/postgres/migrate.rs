@@ -30,6 +30,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (8, "claims_along", include_str!("../../../../migrations/0008_claims_along.sql")),
     (9, "push_holds", include_str!("../../../../migrations/0009_push_holds.sql")),
     (10, "token_forms", include_str!("../../../../migrations/0010_token_forms.sql")),
+    (11, "addresses", include_str!("../../../../migrations/0011_addresses.sql")),
 ];
 
 /// Held while migrating; another than the driver's own, which does not cover the making of its table.

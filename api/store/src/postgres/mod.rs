@@ -31,6 +31,7 @@
 //! pooler in transaction mode: prepared statements and session settings would not survive; notifications
 //! neither, but nothing relies on them.
 
+mod addresses;
 mod commit;
 mod connection;
 mod encode;
@@ -63,6 +64,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
 use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
@@ -381,5 +383,21 @@ impl Backend for PostgresBackend {
         overrule: bool,
     ) -> Answer<'a, TokenForm> {
         self.write_token_form(node, as_secrets, overrule).boxed()
+    }
+
+    fn lease_addresses<'a>(&'a self, demand: &'a AddressDemand) -> Answer<'a, Vec<Leased>> {
+        self.give_addresses(demand).boxed()
+    }
+
+    fn adopt_addresses<'a>(&'a self, known: &'a [KnownAddress]) -> Answer<'a, Vec<Uuid>> {
+        self.take_over_addresses(known).boxed()
+    }
+
+    fn address_leases(&self) -> Answer<'_, Vec<AddressLease>> {
+        self.read_address_leases().boxed()
+    }
+
+    fn released_claims<'a>(&'a self, space: &'a str, within: Duration) -> Answer<'a, Vec<String>> {
+        self.read_released(space, within).boxed()
     }
 }

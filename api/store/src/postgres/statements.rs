@@ -207,6 +207,35 @@ pub const CLAIMS: Statement = keyed(
     "select space, value, owner, shared from horchestra.claims where space = $1 order by value, owner",
 );
 
+/// $1 namespaces, $2 names and $3 uids of Applications, $4 and $5 the range, $6 and $7 what is skipped, $8 how long
+/// an address is held back (microseconds).
+pub const LEASE_ADDRESSES: Statement = keyed(
+    "lease_addresses",
+    "select holder, leased from horchestra.lease_addresses($1::text[], $2::text[], $3::uuid[], $4::text::inet, \
+     $5::text::inet, $6::text[]::inet[], $7::text[]::inet[], $8::bigint * interval '1 microsecond')",
+);
+/// $1 namespaces, $2 names and $3 uids of Applications, $4 their addresses.
+pub const ADOPT_ADDRESSES: Statement = keyed(
+    "adopt_addresses",
+    "select refused from horchestra.adopt_addresses($1::text[], $2::text[], $3::uuid[], $4::text[]::inet[])",
+);
+pub const ADDRESS_LEASES: Statement = keyed(
+    "address_leases",
+    "select host(l.address) as address, l.owner from horchestra.address_leases l where l.owner is not null \
+     order by l.address",
+);
+/// $1 space, $2 age (microseconds).
+pub const RELEASED_CLAIMS: Statement = keyed(
+    "released_claims",
+    "select r.value from horchestra.released_claims r where r.space = $1 \
+     and r.at > clock_timestamp() - $2::bigint * interval '1 microsecond' order by r.value",
+);
+/// Of addresses that became free long ago nothing needs to be known.
+pub const TRIM_RELEASED: Statement = whole(
+    "trim_released",
+    "delete from horchestra.released_claims where at < clock_timestamp() - interval '1 day'",
+);
+
 /// What an idle connection is asked.
 pub const ALIVE: Statement = keyed("alive", "select 1");
 /// $1 kind, $2 namespace and $3 name to start behind, $4 how many.
@@ -486,6 +515,10 @@ pub const ALL: &[Statement] = &[
     TOMBSTONES,
     CLAIMS,
     ALL_CLAIMS,
+    LEASE_ADDRESSES,
+    ADOPT_ADDRESSES,
+    ADDRESS_LEASES,
+    RELEASED_CLAIMS,
     SEALED_HEADS,
     SEALED_LOG,
     RESEAL,
@@ -531,4 +564,5 @@ pub const ALL: &[Statement] = &[
     TRIM_TOMBSTONES,
     TRIM_COMMITS,
     TRIM_NONCES,
+    TRIM_RELEASED,
 ];

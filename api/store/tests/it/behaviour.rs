@@ -1,6 +1,7 @@
 //! What every backend does: functions over a [`World`](crate::fixture::World), and the macro that makes
 //! tests of them.
 
+pub mod addresses;
 pub mod claims;
 pub mod commits;
 pub mod guards;
@@ -48,6 +49,16 @@ macro_rules! suite {
             an_object_comes_with_its_claims_or_not_at_all,
             numbers_are_unclaimed_by_others,
             all_claims_are_read_in_stretches_with_the_fate_of_their_owners,
+        );
+        $crate::behaviour::suite!(@ $world, addresses:
+            an_address_is_had_until_the_end,
+            only_what_exists_gets_an_address,
+            what_is_taken_otherwise_is_skipped,
+            a_range_can_be_used_up,
+            an_address_that_was_given_back_is_held_back,
+            askers_at_the_same_time_never_share_an_address,
+            known_addresses_are_taken_over,
+            freed_addresses_of_services_are_remembered,
         );
         $crate::behaviour::suite!(@ $world, log:
             the_log_is_read_in_stretches_with_anchors,
