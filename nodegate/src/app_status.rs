@@ -5,7 +5,10 @@
 //! warning where it is not (another node's Application). Of what remains, numbers are held to what can be:
 //! the node cannot have seen a generation that does not exist yet, and within a session it does not go back
 //! to an earlier one. The end of a workload is believed
-//! only of an object that is being deleted and that the node was told to end.
+//! only of an object that is being deleted and that the node was told to end. An address is believed if it is the
+//! one that was leased to the workload and sent along with it.
+
+use std::net::Ipv4Addr;
 
 use horchestra_core::kinds::application::Application;
 use horchestra_proto::node::v1::AppStatus;
@@ -13,6 +16,7 @@ use horchestra_service::ApplicationReport;
 use horchestra_store::Entry;
 use jiff::Timestamp;
 
+use crate::desired::fleet::host_address;
 use crate::session::sent::SentAs;
 
 /// Longest message that is kept, in bytes.
@@ -20,6 +24,12 @@ pub const MESSAGE_LIMIT: usize = 1024;
 
 /// Longer than any phase that means something, in bytes.
 const PHASE_LIMIT: usize = 64;
+
+/// Longer than any address.
+const ADDRESS_LIMIT: usize = 64;
+
+/// What an agent does not say of a workload that it cannot start.
+const NO_ADDRESS: &str = "there is no address for a network of its own";
 
 /// What to do about a report.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,18 +109,36 @@ pub fn judge(node: &str, entry: &Entry, sent: Option<SentAs>, report: &AppStatus
         return Verdict::Drop(Why::NotDeleting);
     }
     let observed = report.observed_generation.max(sent.highest_observed).clamp(0, entry.generation);
+    let unaddressed = application.spec.host_network == Some(false) && sent.address.is_none();
+    let message = match report.message.as_str() {
+        "" if unaddressed && report.phase == "Failed" => NO_ADDRESS.to_owned(),
+        message => cut(message),
+    };
     let clean = ApplicationReport {
         phase: report.phase.clone(),
-        message: cut(&report.message),
+        message,
         observed_generation: observed,
-        // An address is only ever one that was leased to the Application, and none are.
-        address: None,
+        address: sent
+            .address
+            .filter(|leased| host_address(&report.address) == Some(*leased))
+            .map(with_prefix),
         exit_code: Some(report.exit_code),
         finished_at: finished_at(report.finished_at_unix_nano),
         // That it never goes down within a generation is seen to where it is stored.
         attempts: report.attempts.max(0),
     };
     if report.phase == "Terminated" { Verdict::Release(clean) } else { Verdict::Store(clean) }
+}
+
+/// The address that a node reports and that is not the workload's.
+pub fn foreign_address<'a>(entry: &Entry, sent: Option<SentAs>, report: &'a AppStatus) -> Option<&'a str> {
+    let sent = sent.filter(|sent| sent.uid == entry.uid)?;
+    let leased = sent.address.is_some() && host_address(&report.address) == sent.address;
+    (!leased && !report.address.is_empty()).then_some(report.address.as_str())
+}
+
+fn with_prefix(address: Ipv4Addr) -> String {
+    format!("{address}/32")
 }
 
 fn finished_at(unix_nano: i64) -> Option<Timestamp> {
@@ -121,7 +149,7 @@ fn finished_at(unix_nano: i64) -> Option<Timestamp> {
 pub fn bound(report: &mut AppStatus) {
     report.message = cut(&report.message);
     report.phase = head(&report.phase, PHASE_LIMIT).to_owned();
-    report.address = String::new();
+    report.address = head(&report.address, ADDRESS_LIMIT).to_owned();
 }
 
 /// A text of a node's, no longer than is kept.
@@ -153,8 +181,13 @@ mod tests {
         assert_eq!((report.name.as_str(), report.exit_code), ("web", 7));
         assert_eq!((report.phase.len(), report.message.len()), (PHASE_LIMIT - 1, MESSAGE_LIMIT - 1));
         let kept = [&report.phase, &report.message, &report.address].map(String::capacity);
-        assert!(kept.iter().sum::<usize>() <= 2 * (PHASE_LIMIT + MESSAGE_LIMIT), "{kept:?}");
-        let mut ordinary = AppStatus { phase: "Running".to_owned(), message: "up".to_owned(), ..report };
+        assert!(kept.iter().sum::<usize>() <= 2 * (PHASE_LIMIT + MESSAGE_LIMIT + ADDRESS_LIMIT), "{kept:?}");
+        let mut ordinary = AppStatus {
+            phase: "Running".to_owned(),
+            message: "up".to_owned(),
+            address: "10.244.0.7/32".to_owned(),
+            ..report
+        };
         let before = ordinary.clone();
         bound(&mut ordinary);
         assert_eq!(ordinary, before);

@@ -3,12 +3,15 @@
 //! Each function is called at a transition, by whoever has just seen it stored; what was so already is not
 //! told. The recorder neither waits nor fails, so nothing here can hold a session up.
 
+use std::net::Ipv4Addr;
+
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::application::Application;
 use horchestra_core::reasons;
 use horchestra_service::Subject;
 use horchestra_store::Entry;
 
+use crate::desired::networks::Without;
 use crate::gate::Gate;
 use crate::session::Session;
 
@@ -57,6 +60,38 @@ pub fn tokens_wait(gate: &Gate, session: &Session, why: &str) {
 pub fn undecodable(gate: &Gate, key: &Key, why: &str) {
     if let Some(entry) = gate.store.snapshot().get(key) {
         gate.recorder.record(Subject::of(&entry), &reasons::UNDECODABLE, format!("not sent: {why}"));
+    }
+}
+
+/// A workload gets no address of its own.
+pub fn no_address(gate: &Gate, key: &Key, without: Without) {
+    let why = match without {
+        Without::Range => "this cluster has no range of addresses for workloads",
+        Without::Room => "all addresses of the range are in use",
+    };
+    if let Some(entry) = gate.store.snapshot().get(key) {
+        gate.recorder.record(Subject::of(&entry), &reasons::NO_ADDRESS, format!("cannot start: {why}"));
+    }
+}
+
+/// An Application says that it has an address that another one has.
+pub fn address_disputed(gate: &Gate, key: &Key, address: Ipv4Addr) {
+    if let Some(entry) = gate.store.snapshot().get(key) {
+        let message = format!("{address} cannot be leased to it: another one has it, or it has another one");
+        gate.recorder.record(Subject::of(&entry), &reasons::ADDRESS_DISPUTED, message);
+    }
+}
+
+/// Something cannot be among what all nodes are sent, or shares an address.
+pub fn left_out(gate: &Gate, key: &Key, why: &str) {
+    let reason = match key.kind {
+        Kind::Node => &reasons::ADDRESS_CLASH,
+        Kind::Service => &reasons::SERVICE_LEFT_OUT,
+        _ => &reasons::ADDRESS_DISPUTED,
+    };
+    tracing::warn!(object = %key, why, "cannot be routed to as it is");
+    if let Some(entry) = gate.store.snapshot().get(key) {
+        gate.recorder.record(Subject::of(&entry), reason, why.to_owned());
     }
 }
 

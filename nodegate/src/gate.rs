@@ -9,15 +9,18 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::addresses::{self, Addresses};
 use crate::beats::{self, Beats};
-use crate::desired::feed;
 use crate::desired::index::{Hurry, Index};
 use crate::desired::opened::Opened;
+use crate::desired::{feed, publish};
+use crate::egress::Egress;
 use crate::holds::{self, HoldsKnown};
 use crate::logs::LogBudget;
 use crate::metrics::{GateMetrics, Now};
 use crate::records::{self, Records};
 use crate::session::registry::Registry;
+use crate::session::told::Told;
 use crate::settings::Settings;
 use crate::term::{self, Standing, Term};
 use crate::tokens::Tokens;
@@ -34,6 +37,11 @@ pub struct Gate {
     pub index: Index,
     pub opened: Opened,
     pub tokens: Tokens,
+    pub addresses: Addresses,
+    /// What is told to all nodes.
+    pub egress: Egress,
+    /// What people have been told of the fleet.
+    pub fleet_told: Told,
     pub beats: Beats,
     pub holds: HoldsKnown,
     pub records: Records,
@@ -78,6 +86,9 @@ impl Gate {
             index: Index::default(),
             opened: Opened::new(settings.opened_limit),
             tokens,
+            addresses: Addresses::new(settings.routed_range, settings.service_range),
+            egress: Egress::bytes_per_second(settings.fleet_egress),
+            fleet_told: Told::default(),
             beats: Beats::default(),
             holds: HoldsKnown::default(),
             records: Records::default(),
@@ -102,6 +113,8 @@ impl Gate {
         self.tasks.spawn("desired-state", feed::run(Arc::clone(self), stop.clone()));
         self.tasks.spawn("holds", holds::run(Arc::clone(self), stop.clone()));
         self.tasks.spawn("records", records::run(Arc::clone(self), stop.clone()));
+        self.tasks.spawn("fleet", publish::run(Arc::clone(self), stop.clone()));
+        self.tasks.spawn("addresses", addresses::run(Arc::clone(self), stop.clone()));
         self.tasks.spawn("heartbeats", beats::run(Arc::clone(self), stop.clone()));
     }
 

@@ -8,10 +8,12 @@
 //! its term ([`term`]). Any number of gateways work beside each other and know nothing of each other but what
 //! is in the database: killing one costs its nodes one reconnect.
 
+pub mod addresses;
 pub mod app_status;
 pub mod args;
 pub mod beats;
 pub mod desired;
+pub mod egress;
 pub mod events;
 pub mod front;
 pub mod gate;

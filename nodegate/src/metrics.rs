@@ -36,6 +36,8 @@ pub struct GateMetrics {
     pub push_records: Counter,
     pub secrets_unopened: Counter,
     pub tokens_failed: Counter,
+    pub fleet_published: Counter,
+    pub addresses_leased: Counter,
     pub reports: Counter,
     pub reports_coalesced: Counter,
     pub reports_suppressed: Counter,
@@ -68,6 +70,10 @@ impl GateMetrics {
                 "Times that a push went without a Secret that does not open",
             ),
             tokens_failed: metrics.counter("gate_tokens_failed", "Tokens that could not be made"),
+            fleet_published: metrics
+                .counter("gate_fleet_published", "Publications of what all nodes are sent"),
+            addresses_leased: metrics
+                .counter("gate_addresses_leased", "Addresses of workloads that were asked for and had"),
             reports: metrics.counter("gate_reports", "Reports about Applications received"),
             reports_coalesced: metrics
                 .counter("gate_reports_coalesced", "Reports replaced by newer ones before they were written"),
@@ -126,6 +132,11 @@ impl Collector for Now {
         };
         show("gate_sessions", "Open sessions", gate.sessions.len())?;
         show("gate_sessions_held", "Open sessions whose nodes are under a hold", gate.held_sessions())?;
+        let fleet = gate.index.published();
+        show("gate_routes", "Routes that all nodes are sent", fleet.routes)?;
+        show("gate_service_rules", "Rules of Services that all nodes are sent", fleet.rules)?;
+        show("gate_fleet_left_out", "Routes and rules that are more than nodes take", fleet.left_out)?;
+        show("gate_fleet_bytes", "Size of what all nodes are sent", fleet.len)?;
         show("gate_log_streams", "Logs being read", gate.logs.open())?;
         show(
             "gate_secrets_open_bytes",

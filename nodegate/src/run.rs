@@ -92,7 +92,9 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let ready_timeout = cluster.node_ready_timeout();
     let config = ServiceConfig { ready_timeout, secret_keys, ..ServiceConfig::default() };
     let service = Service::new(store.clone(), config);
-    let settings = args.settings(internal.local_addr()?, ready_timeout);
+    let mut settings = args.settings(internal.local_addr()?, ready_timeout);
+    settings.routed_range = cluster.routed_range;
+    settings.service_range = cluster.service_range;
     tracing::info!(nodes = %nodes.local_addr()?, internal = %settings.internal_address, "listening");
     let gateway = Gateway::launch(service, settings, given_tokens, (nodes, internal), &tls, &metrics, &tasks);
     let interval = args.tls.tls_reload_interval;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use horchestra_core::ranges::Network;
+
 use crate::strict::ReverseNames;
 
 /// Shortest time without a message after which a session may be taken over.
@@ -43,6 +45,20 @@ pub struct Settings {
     pub token_age: (Duration, Duration),
     /// After how long something is tried again that a push had to go without.
     pub retry_every: Duration,
+    /// Shortest time between two publications of what all nodes are sent (routes, rules of Services).
+    pub fleet_gap: Duration,
+    /// How many bytes per second may be sent for such a publication.
+    pub fleet_egress: u64,
+    /// The most bytes of it: leaves each node room for its own.
+    pub fleet_limit: usize,
+    /// Where workloads with a network of their own get their addresses from; `None` = they get none.
+    pub routed_range: Option<Network>,
+    /// Where Services get theirs from, which workloads do not get.
+    pub service_range: Option<Network>,
+    /// How long an address that was given back stays free (database clock): its last holder may be running still.
+    pub address_hold: Duration,
+    /// How often addresses are asked for again that there were none of.
+    pub address_retry: Duration,
     /// How stale this process's copy of the database may be for anything to be pushed from it.
     pub push_staleness: Duration,
     /// How long the database must have been answering before the first push of a session: other processes that have
@@ -109,6 +125,13 @@ impl Default for Settings {
             opened_limit: 32 << 20,
             token_age: (secs(540), secs(600)),
             retry_every: secs(30),
+            fleet_gap: secs(1),
+            fleet_egress: 64 << 20,
+            fleet_limit: 3 << 20,
+            routed_range: None,
+            service_range: None,
+            address_hold: secs(600),
+            address_retry: secs(10),
             push_staleness: secs(30),
             settle: secs(2),
             first_report: secs(5),

@@ -138,6 +138,14 @@ reasons! {
         "Workloads of a node cannot be given a token that they are to have.";
     UNDECODABLE = "Undecodable", Warning, "Pushing", Application, NODEGATE,
         "Agents would not decode an Application, so it is not sent to its node.";
+    NO_ADDRESS = "NoAddress", Warning, "Pushing", Application, NODEGATE,
+        "There is no address for a workload that is to have a network of its own, so its node cannot start it.";
+    ADDRESS_DISPUTED = "AddressDisputed", Warning, "Routing", Application, NODEGATE,
+        "A workload has an address that is not one to route to, or that is another one's.";
+    SERVICE_LEFT_OUT = "ServiceLeftOut", Warning, "Routing", Service, NODEGATE,
+        "Nodes cannot route to a Service as it is, so they are not told of it.";
+    ADDRESS_CLASH = "AddressClash", Warning, "Routing", Node, NODEGATE,
+        "A node has an address that nobody can route to, or that a workload or a Service has as well.";
 
     STARTED = "Started", Normal, "Running", Application, NODEGATE,
         "The node reports that the workload runs, which it did not before.";

@@ -141,6 +141,10 @@ struct BehaviourArgs {
     #[arg(long)]
     no_token_volumes: bool,
 
+    /// Judge routes and rules for Services as a node's network helper does (nothing is programmed)
+    #[arg(long)]
+    datapath: bool,
+
     /// CPUs to report, such as 4 or 2500m [default: those of the machine]
     #[arg(long, value_name = "QUANTITY")]
     cpu: Option<Quantity>,
@@ -275,6 +279,7 @@ impl BehaviourArgs {
                 init_flap: self.init_flap,
                 routed_network: self.routed_network,
                 no_token_volumes: self.no_token_volumes,
+                datapath: self.datapath,
             },
             simulation: SimulationOptions {
                 job_duration: self.job_duration,

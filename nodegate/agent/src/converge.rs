@@ -1,6 +1,6 @@
 //! Makes a node run what a push says, one pass at a time.
 //!
-//! A pass goes through everything in a fixed order (volumes, applications in random
+//! A pass goes through everything in a fixed order (routes and rules, volumes, applications in random
 //! order, units that nobody wants, data of volumes that are gone) and holds against
 //! whatever it finds: it may be the first after a restart or the thousandth without
 //! a change. A failure of one application is logged and stops no other; it never
@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::datapath::Datapath;
 use crate::desired::{Amounts, App, Desired, RestartPolicy, Source, volume_id};
 use crate::render::{self, ApplyError};
 use crate::status::{self, Memory};
@@ -61,6 +62,8 @@ pub struct ConvergeOptions {
     pub routed_network: bool,
     /// Volumes with tokens are refused, as agents of the 0.9 line do.
     pub no_token_volumes: bool,
+    /// Routes and rules for Services are judged (nothing is programmed, though).
+    pub datapath: bool,
 }
 
 /// When the agent restarts a unit that its manager has given up.
@@ -90,13 +93,15 @@ pub struct Converger {
     volumes: Volumes,
     /// What workloads with a token are to believe the control plane by (PEM).
     trusted: Vec<u8>,
+    datapath: Datapath,
     known: Mutex<Known>,
 }
 
 impl Converger {
     /// A converger that has learnt nothing yet.
     pub fn new(options: ConvergeOptions, units: Arc<Units>, volumes: Volumes, trusted: Vec<u8>) -> Self {
-        Self { options, units, volumes, trusted, known: Mutex::default() }
+        let (datapath, known) = (Datapath::default(), Mutex::default());
+        Self { options, units, volumes, trusted, datapath, known }
     }
 
     /// One pass. Returns early when interrupted; what is done already stays done.
@@ -108,6 +113,11 @@ impl Converger {
             known.reachable = flap == 0 || !known.passes.is_multiple_of(flap);
             known.reachable
         };
+        if self.options.datapath
+            && let Err(error) = self.datapath.program(&desired.routes, &desired.services)
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot program the network");
+        }
         if let Err(error) = self.volumes.provision(&desired.volumes) {
             tracing::warn!(error = &error as &dyn std::error::Error, "cannot make a volume");
         }
@@ -134,6 +144,11 @@ impl Converger {
             }
         }
         self.settle(desired);
+    }
+
+    /// Routes and rules, as far as this node has a use for them.
+    pub fn datapath(&self) -> &Datapath {
+        &self.datapath
     }
 
     /// Sums up what is allocated, as far as this pass has seen.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use horchestra_core::quantity::Quantity;
+use horchestra_proto::netd::v1::{Route, ServiceRule};
 use horchestra_proto::node::v1::DesiredState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -198,6 +199,10 @@ pub struct Desired {
     pub addresses: HashMap<Uuid, String>,
     /// Token by workload and audience.
     pub tokens: HashMap<(Uuid, String), String>,
+    /// Where workloads of all nodes are, as sent.
+    pub routes: Vec<Route>,
+    /// What is behind the addresses of Services, as sent.
+    pub services: Vec<ServiceRule>,
 }
 
 impl std::fmt::Debug for Desired {
@@ -251,6 +256,8 @@ impl Desired {
                 desired.tokens.insert((uid, token.audience.clone()), token.token.clone());
             }
         }
+        desired.routes.clone_from(&state.routes);
+        desired.services.clone_from(&state.services);
         desired
     }
 }

@@ -12,6 +12,7 @@
 pub mod args;
 pub mod controller;
 pub mod converge;
+pub mod datapath;
 pub mod desired;
 pub mod dial;
 pub mod fleet;

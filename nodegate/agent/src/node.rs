@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
 use crate::converge::{ConvergeOptions, Converger};
+use crate::datapath::Datapath;
 use crate::dial::dial;
 use crate::identity::{Identity, IdentityError};
 use crate::machine::Machine;
@@ -110,6 +111,11 @@ impl Node {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.parts.name
+    }
+
+    /// What it would have programmed into its network.
+    pub fn datapath(&self) -> &Datapath {
+        self.parts.converger.datapath()
     }
 
     /// Keeps a session with the control plane until it is to stop. Workloads stay.

@@ -67,6 +67,7 @@ pub async fn run(parts: &Arc<Parts>, connection: Connection, stop: &Cancellation
     let (pushed, pushes) = watch::channel(None);
 
     let ip = connection.local_ip.to_string();
+    parts.converger.datapath().locate(&ip);
     tasks.spawn(beat(parts.clone(), ip, pushes.clone(), out.clone(), ended.clone()));
     tasks.spawn(converge(parts.clone(), pushes, out.clone(), ended.clone()));
 

@@ -37,6 +37,17 @@ impl Bell {
         self.add(Rung { hurry: Hurry::Normal, forced: true });
     }
 
+    /// Waits until there is more to say than what is new in the fleet; leaves the ring.
+    pub async fn more_than_fleet(&self) {
+        loop {
+            let rung = self.rung.notified();
+            if self.state.lock().is_some_and(|waiting| waiting.forced || waiting.hurry > Hurry::Fleet) {
+                return;
+            }
+            rung.await;
+        }
+    }
+
     fn add(&self, ring: Rung) {
         let mut state = self.state.lock();
         *state = Some(match *state {

@@ -14,11 +14,18 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::merge::Merged;
+use crate::addresses;
 use crate::gate::Gate;
 
 /// What desired state is made of.
-pub const KINDS: [Kind; 5] =
-    [Kind::Node, Kind::PersistentVolume, Kind::Secret, Kind::SecretStore, Kind::Application];
+pub const KINDS: [Kind; 6] = [
+    Kind::Node,
+    Kind::PersistentVolume,
+    Kind::Secret,
+    Kind::SecretStore,
+    Kind::Service,
+    Kind::Application,
+];
 
 /// Pause before a feed that broke is started again.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -75,7 +82,9 @@ async fn try_follow(gate: &Gate) -> Result<std::convert::Infallible, Broken> {
     let mut feed = Merged::new(&gate.store, &KINDS, snapshot.revision())?;
     // Before anything can be pushed from it: it may be of a database that has lost something.
     gate.read_holds().await?;
-    gate.index.load(&snapshot);
+    let leases = addresses::known(gate, &snapshot).await?;
+    gate.index.load(&snapshot, leases, gate.settings.fleet_limit);
+    gate.tell_fleet_faults();
     tracing::info!(revision = snapshot.revision(), "desired state loaded");
     drop(snapshot);
     gate.look_again();
@@ -90,8 +99,11 @@ async fn try_follow(gate: &Gate) -> Result<std::convert::Infallible, Broken> {
                 Vec::new()
             }
         };
-        for change in changes.iter().filter(|change| change.object_kind() == Kind::Secret) {
-            gate.opened.forget(change.key());
+        for change in &changes {
+            gate.addresses.consider(change);
+            if change.object_kind() == Kind::Secret {
+                gate.opened.forget(change.key());
+            }
         }
         for ring in gate.index.apply(&changes) {
             if let Some(session) = gate.sessions.get(&ring.node) {

@@ -66,6 +66,8 @@ pub struct Form {
     pub key: Key,
     pub signature: Signature,
     pub uses: Uses,
+    /// It is to have a network of its own.
+    pub isolated: bool,
     entry: Arc<Entry>,
     bytes: OnceLock<Bytes>,
 }
@@ -111,6 +113,7 @@ pub fn judge(entry: &Arc<Entry>) -> Result<Judged, Undecodable> {
             grace,
         },
         uses: Uses::of(&application),
+        isolated: application.spec.host_network == Some(false),
         entry: Arc::clone(entry),
         bytes: OnceLock::new(),
     }))
@@ -144,6 +147,7 @@ impl Form {
             key: self.key.clone(),
             signature,
             uses: self.uses.clone(),
+            isolated: self.isolated,
             entry: Arc::clone(&self.entry),
             bytes,
         }

@@ -11,18 +11,21 @@
 
 pub mod survey;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::node::Node;
-use horchestra_store::{Change, ChangeKind, Entry, Revision, Snapshot};
+use horchestra_store::{AddressLease, Change, ChangeKind, Entry, Leased, Revision, Snapshot};
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
+use super::fleet::{Fleet, Part};
 use super::form::{Form, Judged, judge};
+use super::networks::{Networks, NodeNetworks};
 use super::secrets::{Secrets, Supplies};
 use super::tokens::{TOKEN_VOLUMES, as_secrets};
 use super::volumes::{List, Volumes};
@@ -30,6 +33,8 @@ use super::volumes::{List, Volumes};
 /// How much a node hurries to hear of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hurry {
+    /// What all nodes are sent has changed.
+    Fleet,
     /// An edit.
     Normal,
     /// A placement, a deletion, a node that is admitted.
@@ -54,8 +59,16 @@ pub enum View {
     NotAdmitted,
     /// An Application that may be running there cannot be sent.
     Blocked { application: Key, why: String },
+    /// These Applications have to be leased addresses first.
+    Unleased(Vec<(Key, Uuid)>),
     /// In list order.
-    Complete { applications: Vec<Arc<Form>>, volumes: List, supplies: Supplies },
+    Complete {
+        applications: Vec<Arc<Form>>,
+        volumes: List,
+        supplies: Supplies,
+        networks: NodeNetworks,
+        fleet: Arc<Part>,
+    },
 }
 
 #[derive(Debug)]
@@ -106,6 +119,10 @@ struct State {
     by_node: HashMap<String, BTreeSet<Key>>,
     volumes: Volumes,
     secrets: Secrets,
+    networks: Networks,
+    fleet: Fleet,
+    /// What nodes are sent of the fleet, which follows it at a distance.
+    published: Arc<Part>,
 }
 
 /// The index.
@@ -118,13 +135,16 @@ pub struct Index {
     asked: Notify,
     /// How often it was loaded.
     loads: AtomicU64,
+    /// The fleet is no longer as it was published.
+    moved: Notify,
 }
 
 impl Index {
     /// Replaces everything by what `snapshot` holds. Forms that were good before are remembered for
-    /// Applications that cannot be sent now.
-    pub fn load(&self, snapshot: &Snapshot) {
-        let mut fresh = State { loaded: true, ..State::default() };
+    /// Applications that cannot be sent now. `leases`: the addresses of workloads; `None`: there are none to be had.
+    /// `room`: the most bytes for what all nodes are sent.
+    pub fn load(&self, snapshot: &Snapshot, leases: Option<Vec<AddressLease>>, room: usize) {
+        let mut fresh = State { loaded: true, fleet: Fleet::of(snapshot), ..State::default() };
         let mut state = self.state.write();
         for entry in snapshot.list(Kind::Node, None) {
             fresh.nodes.insert(entry.key.name.clone(), node_facts(entry));
@@ -142,6 +162,12 @@ impl Index {
         for entry in snapshot.list(Kind::SecretStore, None) {
             fresh.secrets.put_store(&entry.key, Some(entry));
         }
+        let uids: HashSet<Uuid> = fresh.applications.values().map(|placed| placed.uid).collect();
+        let here = |leases: Vec<AddressLease>| {
+            leases.into_iter().filter(|lease| uids.contains(&lease.holder)).collect()
+        };
+        fresh.networks = Networks::new(leases.map(here));
+        fresh.published = Arc::new(fresh.fleet.part(&state.published, room));
         *state = fresh;
         drop(state);
         self.loads.fetch_add(1, Ordering::Relaxed);
@@ -192,7 +218,66 @@ impl Index {
     /// Takes changes in, all at once; returns who has to hear of them.
     pub fn apply(&self, changes: &[Change]) -> Vec<Ring> {
         let mut state = self.state.write();
-        changes.iter().flat_map(|change| state.apply(change)).collect()
+        let rings = changes.iter().flat_map(|change| state.apply(change)).collect();
+        if state.fleet.has_moved() {
+            self.moved.notify_one();
+        }
+        rings
+    }
+
+    /// Takes in what became of asking for addresses; returns who has to hear of it.
+    pub fn note_leases(&self, asked: &[(Key, Uuid)], leased: &[Leased]) -> Vec<Ring> {
+        let mut state = self.state.write();
+        let leased: HashMap<Uuid, &Leased> = leased.iter().map(|leased| (leased.holder, leased)).collect();
+        let mut rings = Vec::new();
+        for (key, uid) in asked {
+            let State { applications, networks, .. } = &mut *state;
+            let placed = applications.get(key).filter(|placed| placed.uid == *uid);
+            if let (Some(placed), Some(leased)) = (placed, leased.get(uid))
+                && networks.note(key, leased)
+            {
+                rings.push(Ring { node: placed.node.clone(), hurry: Hurry::Urgent });
+            }
+        }
+        rings
+    }
+
+    /// Applications that there was no address for.
+    pub fn exhausted(&self) -> Vec<(Key, Uuid)> {
+        self.state.read().networks.exhausted()
+    }
+
+    /// Addresses that no workload may be given.
+    pub fn taken(&self) -> Vec<Ipv4Addr> {
+        self.state.read().fleet.taken().collect()
+    }
+
+    /// Waits until what all nodes are sent is no longer as it was published.
+    pub async fn fleet_moved(&self) {
+        self.moved.notified().await;
+    }
+
+    /// Publishes what all nodes are sent, in at most `room` bytes. Returns whether that is anything new.
+    pub fn publish(&self, room: usize) -> bool {
+        let mut state = self.state.write();
+        if !state.loaded || !state.fleet.has_moved() {
+            return false;
+        }
+        let State { fleet, published, .. } = &mut *state;
+        let part = fleet.part(published, room);
+        let new = part.revision != published.revision;
+        *published = Arc::new(part);
+        new
+    }
+
+    /// What was published last.
+    pub fn published(&self) -> Arc<Part> {
+        Arc::clone(&self.state.read().published)
+    }
+
+    /// What of the fleet cannot be sent, or is in the way of something else, each with why.
+    pub fn fleet_faults(&self) -> BTreeMap<Key, String> {
+        self.state.read().fleet.faults()
     }
 
     /// The Applications of `node` that agents would not decode, each with why.
@@ -245,13 +330,25 @@ impl State {
             }
         }
         let supplies = self.secrets.supplies(&applications);
-        View::Complete { applications, volumes: self.volumes.list(node), supplies }
+        match self.networks.of(applications.iter().map(|form| &**form)) {
+            Err(missing) => View::Unleased(missing),
+            Ok(networks) => View::Complete {
+                applications,
+                volumes: self.volumes.list(node),
+                supplies,
+                networks,
+                fleet: Arc::clone(&self.published),
+            },
+        }
     }
 
     fn apply(&mut self, change: &Change) -> Vec<Ring> {
         let key = change.key();
         let entry = (change.kind != ChangeKind::Deleted).then_some(&change.entry);
         let urgent = |node| Ring { node, hurry: Hurry::Urgent };
+        if matches!(change.object_kind(), Kind::Node | Kind::Application | Kind::Service) {
+            self.fleet.put(key, entry.map(|entry| &**entry));
+        }
         match change.object_kind() {
             Kind::Node => self.apply_node(&key.name, entry),
             Kind::Application => self.apply_application(key, entry),
@@ -284,6 +381,10 @@ impl State {
         if let Some(entry) = entry {
             let last_good = before.as_ref().and_then(|placed| placed.last_good.clone());
             self.put(entry, last_good);
+        }
+        let now = self.applications.get(key).map(|placed| placed.uid);
+        if let Some(gone) = before.as_ref().filter(|before| Some(before.uid) != now) {
+            self.networks.forget(gone.uid);
         }
         rings(before.as_ref(), self.applications.get(key))
     }

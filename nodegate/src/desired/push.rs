@@ -7,21 +7,24 @@
 //! whatever the node was told last stays in force. What a session pushes first is no older than its claim:
 //! it waits until the index has everything that was committed by then. The first complete view of a session is always sent, and
 //! so is the first after a time without; otherwise only what differs from the last one.
+//! What has changed for all nodes alike waits for its turn ([`crate::egress`]), unless this node has something of
+//! its own to hear of: then that takes it along.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use horchestra_proto::node::v1::{ControllerMessage, DesiredState, controller_message::Body};
+use horchestra_proto::node::v1::DesiredState;
 use horchestra_store::{Hold, Holding};
 use jiff::Timestamp;
-use prost::Message;
 use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::account::{Account, Later};
 use super::decision::{Decision, Why};
 use super::form::{Form, Signature};
-use super::index::View;
+use super::fleet::Part;
+use super::index::{Hurry, View};
+use super::networks::NodeNetworks;
 use super::supply::{Missing, SupplySignature, TokenTerms, supply};
 use super::tokens::Renewal;
 use super::volumes::{List, Own};
@@ -30,6 +33,7 @@ use crate::gate::Gate;
 use crate::holds::Standing;
 use crate::session::Session;
 use crate::session::outbound::Push;
+use crate::session::outgoing::Whole;
 use crate::session::told::Told;
 
 /// Why a node is not pushed to at present.
@@ -44,9 +48,16 @@ enum Withheld {
     Stale,
     /// How its token volumes are sent is not known yet.
     Undecided,
+    /// Addresses of its workloads are being asked for.
+    Unleased,
 }
 
 impl Withheld {
+    /// It is over in a moment, and nothing has happened meanwhile that the node should be told again.
+    fn is_passing(&self) -> bool {
+        matches!(self, Withheld::Stale | Withheld::Undecided | Withheld::Unleased)
+    }
+
     /// What people are told; `None` where it is the ordinary course of things, or somebody else tells them.
     fn for_people(&self) -> Option<String> {
         match self {
@@ -60,7 +71,8 @@ impl Withheld {
             | Withheld::NotAdmitted
             | Withheld::Held(_)
             | Withheld::Stale
-            | Withheld::Undecided => None,
+            | Withheld::Undecided
+            | Withheld::Unleased => None,
         }
     }
 }
@@ -76,6 +88,8 @@ impl From<Later> for Withheld {
 struct Last {
     signature: Option<Signatures>,
     forms: Vec<Arc<Form>>,
+    networks: NodeNetworks,
+    fleet: Arc<Part>,
     at: Option<Instant>,
     withheld: Option<Withheld>,
     /// What agents would not decode, and what could not be had, as people were told.
@@ -97,7 +111,7 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
     let told = session.first_report.units(settings.first_report).await;
     let mut last = Last { account: Account::of(told), ..Last::default() };
     let mut resend_at = next_resend(settings.resend_every);
-    session.bell.ring(super::index::Hurry::Urgent);
+    session.bell.ring(Hurry::Urgent);
     loop {
         let rung = tokio::select! {
             rung = session.bell.due(last.at, settings.push_gap, settings.urgent_gap) => rung,
@@ -110,19 +124,30 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
                 // All tokens of the node in one push; should that fail, again soon.
                 last.tokens.since = Timestamp::now();
                 last.renewal = last.renewal.map(|renewal| renewal.put_off(settings.retry_every));
-                session.bell.ring(super::index::Hurry::Normal);
+                session.bell.ring(Hurry::Normal);
                 continue;
             }
             () = wait_until(last.retry_at) => {
                 last.retry_at = None;
-                session.bell.ring(super::index::Hurry::Normal);
+                session.bell.ring(Hurry::Normal);
                 continue;
             }
         };
+        let size = gate.index.published().len;
+        let mut paid = false;
+        if rung.hurry == Hurry::Fleet && !rung.forced {
+            tokio::select! {
+                () = gate.egress.turn(size) => paid = true,
+                () = session.bell.more_than_fleet() => {}
+            }
+        }
         gate.term.until_in_force().await;
         decide_token_form(&gate, &session.node, &mut last.tokens).await;
         if let Some(offered) = offer(&gate, &session, &mut last, rung.forced).await {
             gate.metrics.pushes.inc();
+            if !paid {
+                gate.egress.spend(size);
+            }
             tracing::debug!(node = %session.node, applications = offered, forced = rung.forced, "pushed");
             resend_at = next_resend(settings.resend_every);
         }
@@ -197,35 +222,40 @@ async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced
                 if let Some(why) = withheld.for_people() {
                     events::push_withheld(gate, session, why);
                 }
-                if !matches!(withheld, Withheld::Absent | Withheld::NotAdmitted) {
+                if !matches!(withheld, Withheld::Absent | Withheld::NotAdmitted | Withheld::Unleased) {
                     gate.metrics.pushes_withheld.inc();
                 }
             }
             if matches!(withheld, Withheld::Stale | Withheld::Undecided) {
-                session.bell.ring(super::index::Hurry::Normal);
+                session.bell.ring(Hurry::Normal);
                 last.at = Some(Instant::now());
             }
             last.withheld = Some(withheld);
             None
         }
         Ok(built) => {
-            let resumed = last
-                .withheld
-                .take()
-                .is_some_and(|withheld| !matches!(withheld, Withheld::Stale | Withheld::Undecided));
+            let resumed = last.withheld.take().is_some_and(|withheld| !withheld.is_passing());
             tell_what_is_missing(gate, session, last, &built.missing);
             let same = last.signature.as_ref().is_some_and(|last| last.covers(&built));
             if same && (built.superset || !(forced || resumed)) {
                 return None;
             }
+            for (key, _, without) in &built.networks.without {
+                if last.told.is_new(&format!("the address of {key}"), &format!("{without:?}")) {
+                    events::no_address(gate, key, *without);
+                }
+            }
             let named = built.forms.len();
-            last.forms = built.forms.clone();
+            let Built { message, signature, forms, ended, networks, fleet, .. } = built;
+            last.forms = forms.clone();
+            last.networks = networks.clone();
+            last.fleet = fleet;
             let (gate_then, session_then) = (Arc::clone(gate), Arc::clone(session));
-            let (forms, ended, revision) = (built.forms, built.ended, last.account.revision());
+            let revision = last.account.revision();
             session.outbound.offer(Push {
-                message: built.message,
+                message,
                 on_taken: Box::new(move || {
-                    session_then.sent.record(&forms);
+                    session_then.sent.record(&forms, &networks);
                     let gone = session_then.in_flight.taken_without(ended);
                     if !gone.is_empty() {
                         gate_then.records.remove(&session_then, revision, gone);
@@ -267,24 +297,26 @@ struct Signatures {
     applications: Vec<Signature>,
     volumes: Vec<Own>,
     supply: SupplySignature,
+    networks: NodeNetworks,
+    /// Of what all nodes are sent.
+    fleet: u64,
 }
 
 impl Signatures {
     /// Whether the node has been told all of it. A superset names no volumes, whatever was named before, and is sent
     /// again only for tokens, which do not last.
     fn covers(&self, built: &Built) -> bool {
-        let Signatures { applications, volumes, supply } = &built.signature;
-        let rest = if built.superset {
-            self.supply.has_tokens_of(supply)
+        let now = &built.signature;
+        if built.superset {
+            self.applications == now.applications && self.supply.has_tokens_of(&now.supply)
         } else {
-            self.volumes == *volumes && self.supply == *supply
-        };
-        rest && self.applications == *applications
+            self == now
+        }
     }
 }
 
 struct Built {
-    message: ControllerMessage,
+    message: Whole,
     signature: Signatures,
     forms: Vec<Arc<Form>>,
     /// Goes off the record once this was taken.
@@ -292,6 +324,8 @@ struct Built {
     /// Of what was sent last, under a hold.
     superset: bool,
     missing: Missing,
+    networks: NodeNetworks,
+    fleet: Arc<Part>,
 }
 
 async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built, Withheld> {
@@ -306,23 +340,32 @@ async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built,
     };
     let holdings = last.account.current(gate, session, hold.as_ref()).await?;
     let (view, unnamed) = gate.index.survey(node, &holdings);
-    let (forms, volumes, supplies) = match view {
+    let (mut forms, mut volumes, mut supplies, mut networks, mut fleet) = match view {
         View::Unknown => return Err(Withheld::Stale),
         View::Absent => return Err(Withheld::Absent),
         View::NotAdmitted => return Err(Withheld::NotAdmitted),
         View::Blocked { application, why } => {
             return Err(Withheld::Blocked(format!("{application}: {why}")));
         }
-        View::Complete { applications, volumes, supplies } => (applications, volumes, supplies),
+        View::Unleased(missing) => {
+            gate.addresses.want(missing);
+            return Err(Withheld::Unleased);
+        }
+        View::Complete { applications, volumes, supplies, networks, fleet } => {
+            (applications, volumes, supplies, networks, fleet)
+        }
     };
     let sent_before = last.signature.is_some();
     let (decision, ended) = last.account.judge(gate, node, unnamed, sent_before).await?;
-    let (forms, volumes, supplies, ended, superset) = match decision {
-        Decision::Push => (forms, volumes, supplies, ended, false),
+    let (ended, superset) = match decision {
+        Decision::Push => (ended, false),
         Decision::Superset => {
-            let forms = superset(&last.forms, forms);
-            let supplies = gate.index.supplies(&forms);
-            (forms, List::default(), supplies, Vec::new(), true)
+            forms = superset(&last.forms, forms);
+            volumes = List::default();
+            supplies = gate.index.supplies(&forms);
+            networks = last.networks.with(networks);
+            fleet = Arc::clone(&last.fleet);
+            (Vec::new(), true)
         }
         Decision::Nothing(why) => {
             last.account.hold_for(gate, node, &why).await?;
@@ -339,15 +382,16 @@ async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built,
         return Err(Withheld::Undecided);
     }
     let supply = supply(gate, node, &forms, &supplies, terms);
-    let desired = DesiredState {
+    let own = DesiredState {
         applications: supply.applications,
-        persistent_volumes: volumes.bytes.clone(),
         secrets: supply.secrets,
         secret_stores: supply.stores,
         workload_tokens: supply.tokens,
+        workload_networks: networks.encoded(),
         ..DesiredState::default()
     };
-    let message: ControllerMessage = Body::Desired(desired).into();
+    let shared = volumes.pieces.into_iter().chain(fleet.pieces.iter().cloned()).collect();
+    let message = Whole { own, shared };
     let size = message.encoded_len();
     if size > gate.settings.push_limit {
         return Err(Withheld::TooLarge(size));
@@ -358,8 +402,15 @@ async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built,
         return Err(Withheld::Stale);
     }
     let applications = forms.iter().map(|form| form.signature.clone()).collect();
-    let signature = Signatures { applications, volumes: volumes.own, supply: supply.signature };
-    Ok(Built { message, signature, forms, ended, superset, missing: supply.missing })
+    let signature = Signatures {
+        applications,
+        volumes: volumes.own,
+        supply: supply.signature,
+        networks: networks.clone(),
+        fleet: fleet.revision,
+    };
+    let missing = supply.missing;
+    Ok(Built { message, signature, forms, ended, superset, missing, networks, fleet })
 }
 
 /// What was sent last, as it was sent, and what has come since under names that nothing of it has.
@@ -389,6 +440,7 @@ fn announce(node: &str, withheld: &Withheld) {
             tracing::warn!(%node, "nothing is sent: how its token volumes are sent is not known yet");
         }
         Withheld::Stale => tracing::warn!(%node, "nothing is sent: this gateway's view is not current"),
+        Withheld::Unleased => tracing::debug!(%node, "addresses of its workloads are being asked for"),
     }
 }
 

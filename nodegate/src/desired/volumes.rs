@@ -7,10 +7,10 @@
 //! names too much or lacks what they never had. A volume that an agent would not decode is sent by its name to its own
 //! node, too; Applications that mount it do not start there, and its data stays.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::OnceLock;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::persistent_volume::PersistentVolume;
 use horchestra_core::object::{self, Object};
@@ -18,6 +18,7 @@ use horchestra_store::{Entry, Holding};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+use super::encoded;
 use super::form::{check_members, without_bookkeeping};
 
 /// What makes two lists differ for their node: its own volumes.
@@ -35,11 +36,18 @@ impl Own {
     }
 }
 
-/// A list of volumes as it is sent.
+/// A list of volumes as it is sent: a part of a desired state, in pieces of which most are shared by all lists.
 #[derive(Clone, Debug, Default)]
 pub struct List {
-    pub bytes: Vec<Bytes>,
+    pub pieces: Vec<Bytes>,
     pub own: Vec<Own>,
+}
+
+/// All volumes by name alone, one after the other.
+struct Names {
+    bytes: Bytes,
+    /// Where each begins, in order.
+    begins: Vec<(Key, usize)>,
 }
 
 #[derive(Debug)]
@@ -47,17 +55,16 @@ struct Volume {
     /// Empty: on none.
     node: String,
     own: Own,
-    /// `None`: agents would not decode it.
+    /// As an element of a list; `None`: agents would not decode it.
     full: Option<Bytes>,
 }
 
 #[derive(Default)]
 pub(super) struct Volumes {
     volumes: BTreeMap<Key, Volume>,
-    /// All of them by name alone, in the order of the map; made when it is first needed.
-    names: OnceLock<Vec<Bytes>>,
-    /// How many lie on a node.
-    by_node: HashMap<String, usize>,
+    /// Made when it is first needed.
+    names: OnceLock<Names>,
+    by_node: HashMap<String, BTreeSet<Key>>,
 }
 
 impl Volumes {
@@ -68,7 +75,7 @@ impl Volumes {
             self.names = OnceLock::new();
         }
         if let Some(volume) = &before {
-            self.count(&volume.node, false);
+            self.note(&volume.node, key, false);
         }
         let after = entry.map(volume);
         let same = match (&before, &after) {
@@ -78,7 +85,7 @@ impl Volumes {
         let mut nodes: Vec<String> =
             [&before, &after].into_iter().flatten().map(|volume| volume.node.clone()).collect();
         if let Some(volume) = after {
-            self.count(&volume.node, true);
+            self.note(&volume.node, key, true);
             self.volumes.insert(key.clone(), volume);
         }
         nodes.dedup();
@@ -88,18 +95,20 @@ impl Volumes {
 
     /// The list for a node.
     pub fn list(&self, node: &str) -> List {
-        let names = self.names.get_or_init(|| self.volumes.keys().map(name_alone).collect());
-        let mut list = List { bytes: names.clone(), own: Vec::new() };
-        if self.by_node.contains_key(node) {
-            for (volume, bytes) in self.volumes.values().zip(&mut list.bytes) {
-                if volume.node == node {
-                    list.own.push(volume.own.clone());
-                    if let Some(full) = &volume.full {
-                        *bytes = full.clone();
-                    }
-                }
+        let names = self.names.get_or_init(|| Names::of(self.volumes.keys()));
+        let mut list = List::default();
+        // The names up to the first volume in full, that volume, the names up to the next, and so on.
+        let mut done = 0;
+        for key in self.by_node.get(node).into_iter().flatten() {
+            let Some(volume) = self.volumes.get(key) else { continue };
+            list.own.push(volume.own.clone());
+            if let (Some(full), Some((begin, end))) = (&volume.full, names.place(key)) {
+                list.add(names.bytes.slice(done..begin));
+                list.add(full.clone());
+                done = end;
             }
         }
+        list.add(names.bytes.slice(done..));
         list
     }
 
@@ -108,12 +117,42 @@ impl Volumes {
         self.volumes.contains_key(key)
     }
 
-    fn count(&mut self, node: &str, comes: bool) {
-        let count = self.by_node.entry(node.to_owned()).or_default();
-        *count = if comes { *count + 1 } else { *count - 1 };
-        if *count == 0 {
-            self.by_node.remove(node);
+    fn note(&mut self, node: &str, key: &Key, comes: bool) {
+        let keys = self.by_node.entry(node.to_owned()).or_default();
+        if comes {
+            keys.insert(key.clone());
+        } else {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_node.remove(node);
+            }
         }
+    }
+}
+
+impl List {
+    fn add(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.pieces.push(piece);
+        }
+    }
+}
+
+impl Names {
+    fn of<'a>(keys: impl Iterator<Item = &'a Key>) -> Names {
+        let (mut bytes, mut begins) = (BytesMut::new(), Vec::new());
+        for key in keys {
+            begins.push((key.clone(), bytes.len()));
+            bytes.extend_from_slice(&encoded::bytes(encoded::VOLUMES, &name_alone(key)));
+        }
+        Names { bytes: bytes.freeze(), begins }
+    }
+
+    /// From where to where the name of a volume goes.
+    fn place(&self, key: &Key) -> Option<(usize, usize)> {
+        let at = self.begins.binary_search_by(|(other, _)| other.cmp(key)).ok()?;
+        let end = self.begins.get(at + 1).map_or(self.bytes.len(), |(_, begin)| *begin);
+        Some((self.begins[at].1, end))
     }
 }
 
@@ -121,7 +160,7 @@ fn volume(entry: &Entry) -> Volume {
     let node = entry.typed::<PersistentVolume>().map(|volume| volume.spec.node.clone()).unwrap_or_default();
     let own = Own { key: entry.key.clone(), uid: entry.uid, generation: entry.generation };
     let full = match full(entry) {
-        Ok(bytes) => Some(bytes),
+        Ok(bytes) => Some(encoded::bytes(encoded::VOLUMES, &bytes)),
         Err(why) => {
             tracing::error!(volume = %entry.key, %why, "agents would not decode this volume; sent by name alone");
             None
@@ -149,7 +188,9 @@ fn name_alone(key: &Key) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use horchestra_proto::node::v1::DesiredState;
     use horchestra_store::{Columns, Draft, Index};
+    use prost::Message;
 
     use super::*;
 
@@ -181,7 +222,8 @@ mod tests {
 
     /// What a node is sent: the name of each, and the spec of those that it gets in full.
     fn sent(volumes: &Volumes, node: &str) -> Vec<(String, Value)> {
-        let parsed = volumes.list(node).bytes.into_iter().map(|bytes| {
+        let list = DesiredState::decode(volumes.list(node).pieces.concat().as_slice()).unwrap();
+        let parsed = list.persistent_volumes.into_iter().map(|bytes| {
             let object: Value = serde_json::from_slice(&bytes).unwrap();
             assert_eq!(
                 (&object["kind"], &object["apiVersion"]),

@@ -11,6 +11,7 @@ pub mod first_report;
 pub mod inbox;
 pub mod open;
 pub mod outbound;
+pub mod outgoing;
 pub mod pass;
 pub mod receive;
 pub mod registry;

@@ -19,12 +19,14 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::outgoing::{Outgoing, Whole};
+
 /// Control messages that may wait for a node that does not read. Each log stream needs two at most.
 const CONTROL_LIMIT: usize = 1024;
 
 /// A desired state on its way down, and what runs when it is taken.
 pub struct Push {
-    pub message: ControllerMessage,
+    pub message: Whole,
     pub on_taken: Box<dyn FnOnce() + Send>,
 }
 
@@ -101,7 +103,7 @@ impl Downstream {
 }
 
 impl Stream for Downstream {
-    type Item = Result<ControllerMessage, Status>;
+    type Item = Result<Outgoing, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.finished {
@@ -119,12 +121,12 @@ impl Stream for Downstream {
             if let Some(taken) = taken {
                 let _ = taken.send(());
             }
-            return Poll::Ready(Some(Ok(message)));
+            return Poll::Ready(Some(Ok(message.into())));
         }
         if let Some(push) = state.desired.take() {
             drop(state);
             (push.on_taken)();
-            return Poll::Ready(Some(Ok(push.message)));
+            return Poll::Ready(Some(Ok(Outgoing::Desired(push.message))));
         }
         Poll::Pending
     }
@@ -152,7 +154,7 @@ mod tests {
         let desired =
             DesiredState { applications: vec![bytes::Bytes::new(); apps], ..DesiredState::default() };
         Push {
-            message: Body::Desired(desired).into(),
+            message: Whole { own: desired, shared: Vec::new() },
             on_taken: Box::new(move || {
                 taken.fetch_add(1, Ordering::SeqCst);
             }),
@@ -172,12 +174,12 @@ mod tests {
         let mut was_taken = outbound.control(cancel("a")).unwrap();
         assert!(was_taken.try_recv().is_err(), "not before the transport asks for it");
         let mut down = Downstream::new(Arc::clone(&outbound), || ());
-        assert_eq!(down.next().await.unwrap().unwrap(), cancel("a"));
+        assert_eq!(down.next().await.unwrap().unwrap(), Outgoing::Control(cancel("a")));
         assert!(was_taken.await.is_ok());
-        let Some(Ok(ControllerMessage { body: Some(Body::Desired(desired)) })) = down.next().await else {
+        let Some(Ok(Outgoing::Desired(desired))) = down.next().await else {
             panic!("a desired state");
         };
-        assert_eq!((desired.applications.len(), taken.load(Ordering::SeqCst)), (2, 1));
+        assert_eq!((desired.own.applications.len(), taken.load(Ordering::SeqCst)), (2, 1));
     }
 
     #[tokio::test]

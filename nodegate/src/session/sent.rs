@@ -6,6 +6,7 @@
 //! deletion mark. A report about an earlier bearer of a name thus never touches a later one.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use uuid::Uuid;
 
 use super::inbox::AppName;
 use crate::desired::form::Form;
+use crate::desired::networks::NodeNetworks;
 
 /// How long what is no longer pushed may still be spoken about.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -25,6 +27,8 @@ pub struct SentAs {
     pub uid: Uuid,
     /// It was sent with the deletion mark.
     pub deleting: bool,
+    /// The address that it was sent with.
+    pub address: Option<Ipv4Addr>,
     /// Highest generation that the node said it runs since the last push.
     pub highest_observed: i64,
     last: Instant,
@@ -38,14 +42,17 @@ pub struct Sent {
 
 impl Sent {
     /// A push was handed to the transport.
-    pub fn record(&self, forms: &[Arc<Form>]) {
+    pub fn record(&self, forms: &[Arc<Form>], networks: &NodeNetworks) {
         let now = Instant::now();
+        let addresses: HashMap<Uuid, Ipv4Addr> = networks.addresses.iter().copied().collect();
         let mut names = self.names.lock();
         for form in forms {
             let name = (form.key.namespace.clone(), form.key.name.clone());
             let before = names.get(&name).filter(|before| before.uid == form.signature.uid);
             let deleting = form.signature.deleting || before.is_some_and(|before| before.deleting);
-            names.insert(name, SentAs { uid: form.signature.uid, deleting, highest_observed: 0, last: now });
+            let uid = form.signature.uid;
+            let address = addresses.get(&uid).copied();
+            names.insert(name, SentAs { uid, deleting, address, highest_observed: 0, last: now });
         }
         names.retain(|_, sent| now.saturating_duration_since(sent.last) < REMEMBERED);
     }

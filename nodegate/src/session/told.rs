@@ -30,6 +30,11 @@ impl Told {
         true
     }
 
+    /// Forgets all that is not about what is kept.
+    pub fn keep(&self, kept: impl Fn(&str) -> bool) {
+        self.said.lock().retain(|about, _| kept(about));
+    }
+
     /// All is well again: whatever comes next is news.
     pub fn forget(&self, about: &str) {
         self.said.lock().remove(about);

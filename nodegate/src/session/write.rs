@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::Session;
 use super::inbox::AppName;
 use super::told::Told;
-use crate::app_status::{Verdict, Why, judge};
+use crate::app_status::{Verdict, Why, foreign_address, judge};
 use crate::events;
 use crate::gate::Gate;
 use crate::node_status::NodeReport;
@@ -171,6 +171,7 @@ async fn write_app(
             return Ok(());
         }
     };
+    odd_address(gate, session, written, &stored, foreign_address(&stored, session.sent.get(&name), &report));
     session.sent.observe(&name, clean.observed_generation);
     if let Some((uid, revision, before)) = written.apps.lock().get(&name)
         && is_untouched(&stored, *uid, *revision)
@@ -240,6 +241,17 @@ fn dropped(gate: &Gate, session: &Session, written: &Written, stored: &Entry, wh
             let message = format!("a report about {about} was dropped: {}", why.sentence());
             events::refused(gate, session, message);
         }
+    }
+}
+
+/// A node says that a workload has an address that is not the one leased to it: not believed, and told of.
+fn odd_address(gate: &Gate, session: &Session, written: &Written, stored: &Entry, reported: Option<&str>) {
+    let about = format!("the address of {}", stored.key);
+    let Some(reported) = reported else { return written.told.forget(&about) };
+    gate.metrics.dropped("foreign_address");
+    if written.told.is_new(&about, reported) {
+        tracing::warn!(node = %session.node, application = %stored.key, reported, "not the address that it was given");
+        events::refused(gate, session, format!("{about} is not {reported:?}, as the node reports"));
     }
 }
 

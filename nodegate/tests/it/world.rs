@@ -22,11 +22,11 @@ use horchestra_proto::node::v1::{AppStatus, DesiredState, NodeUsage, node_messag
 use horchestra_runtime::tls::KeyPairFiles;
 use horchestra_runtime::{Metrics, Tasks};
 use horchestra_service::{
-    At, Body, Caller, DeleteOptions, Part, Patch, PatchType, RequestContext, Service, ServiceConfig,
-    WriteOptions,
+    At, Body, Caller, DeleteOptions, ListRequest, Part, Patch, PatchType, RequestContext, Service,
+    ServiceConfig, WriteOptions,
 };
 use horchestra_store::postgres::PostgresBackend;
-use horchestra_store::{Backend, MemoryBackend, MemoryDatabase, Store, StoreOptions};
+use horchestra_store::{Backend, Entry, MemoryBackend, MemoryDatabase, Store, StoreOptions};
 use horchestra_testkit::{TempDir, Template, TestDatabase, eventually};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -37,6 +37,8 @@ pub const SOON: Duration = Duration::from_secs(20);
 pub const A_WHILE: Duration = Duration::from_millis(600);
 
 pub const NAMESPACE: &str = "team";
+/// Where workloads get their addresses from.
+pub const ROUTED: &str = "10.244.0.0/16";
 
 /// Where everything is kept.
 enum Database {
@@ -93,7 +95,11 @@ impl World {
         let store = Store::open(database.connect().0, StoreOptions::default());
         store.ready().await;
         let keys = Arc::new(SecretKeys::from(Arc::new(KeyRing::ephemeral().unwrap())));
-        let operator = Service::new(store, with_keys(Some(Arc::clone(&keys))));
+        let config = ServiceConfig {
+            routed_range: Some(ROUTED.parse().unwrap()),
+            ..with_keys(Some(Arc::clone(&keys)))
+        };
+        let operator = Service::new(store, config);
         let authority = Authority::generate().unwrap();
         let pem = authority.pem().clone();
         let issuer = NodeIssuer::from_pem(&pem.certificate, &pem.key, &pem.certificate).unwrap();
@@ -212,6 +218,23 @@ impl World {
         i64::try_from(counted).unwrap()
     }
 
+    /// The database's clock is later by so much. In memory only.
+    pub fn advance(&self, by: Duration) {
+        match &self.database {
+            Database::Memory(database) => database.advance(by),
+            Database::Postgres(_) => panic!("a test in memory"),
+        }
+    }
+
+    /// The messages of the Events of this reason about an object of this name.
+    pub async fn told(&self, reason: &str, name: &str) -> Vec<String> {
+        let selector = format!("reason={reason},involvedObject.name={name}");
+        let request = ListRequest { field_selector: selector, ..ListRequest::of(Kind::Event) };
+        let listing = self.operator.list(request).await.unwrap();
+        let message = |entry: &Arc<Entry>| entry.object().unwrap().str_at(&["message"]).to_owned();
+        listing.entries.iter().map(message).collect()
+    }
+
     // ---- gateways -------------------------------------------------------------------------------------
 
     /// A gateway with short times.
@@ -249,6 +272,9 @@ impl World {
             confirm_after: millis(50),
             end_grace: millis(500),
             drain_over: millis(200),
+            routed_range: Some(ROUTED.parse().unwrap()),
+            fleet_gap: millis(50),
+            address_retry: millis(100),
             ..Settings::default()
         };
         adjust(&mut settings);
@@ -388,6 +414,37 @@ pub fn report(name: &str, phase: &str, observed_generation: i64) -> AppStatus {
         observed_generation,
         ..AppStatus::default()
     }
+}
+
+/// As [`report`], of a running workload with this address.
+pub fn running_at(name: &str, address: &str) -> AppStatus {
+    AppStatus { address: address.to_owned(), ..report(name, "Running", 1) }
+}
+
+/// Says of a node that it is at this address.
+pub async fn report_ip(node: &ScriptedNode, ip: &str) {
+    let status = json!({"capacity": {"cpu": "4", "memory": "8388608Ki"}, "allocated": {}, "os": "scripted", "ip": ip,
+        "ready": true, "platform": {"os": "linux", "arch": "amd64"}, "routedNetwork": true});
+    let node_object = json!({"metadata": {"name": node.name()}, "spec": {}, "status": status});
+    node.node_status(&node_object).await.unwrap();
+}
+
+/// The networks of a push: the name of the workload and its address.
+pub fn networks(desired: &DesiredState) -> Vec<(String, String)> {
+    let uid_of = |app: &Value| app["metadata"]["uid"].as_str().unwrap().to_owned();
+    let apps: Vec<(String, String)> =
+        named(desired).into_iter().map(|(name, app)| (uid_of(&app), name)).collect();
+    let mut networks: Vec<(String, String)> = desired
+        .workload_networks
+        .iter()
+        .map(|network| {
+            assert_eq!((network.gateway.as_str(), network.mtu), ("169.254.1.1", 0));
+            let name = apps.iter().find(|(uid, _)| *uid == network.workload).map(|(_, name)| name.clone());
+            (name.expect("of an Application in the same push"), network.address.clone())
+        })
+        .collect();
+    networks.sort();
+    networks
 }
 
 /// What agents close a pass with.

@@ -156,6 +156,9 @@ impl Service {
         F: Fn(Attempt<'_>) -> Result<Plan, Status> + Send + Sync,
     {
         let store = &self.inner.store;
+        if key.kind == Kind::Service {
+            self.inner.allocator.remember(store).await;
+        }
         let mut fresh = dry_run;
         let mut view = if fresh { self.fresh().await? } else { store.snapshot() };
         let mut turn: Option<OwnedMutexGuard<()>> = None;

@@ -209,7 +209,8 @@ fn main_part(key: &Key, mut object: Object, stored: &Object) -> Object {
 }
 
 /// The stored object with another status. What a Node's status shows beside what is stored (heartbeat,
-/// allocation) does not come back in.
+/// allocation) does not come back in. The address of a workload is what it was leased: all nodes route to it, so no
+/// writer of a status says what it is.
 fn status_part(key: &Key, object: &Object, stored: &Object) -> Object {
     let mut new = stored.clone();
     match object.get("status") {
@@ -219,6 +220,13 @@ fn status_part(key: &Key, object: &Object, stored: &Object) -> Object {
         _ => {
             new.0.remove("status");
         }
+    }
+    if key.kind == Kind::Application && new.get("status").is_some_and(serde_json::Value::is_object) {
+        let status = conditions::status_mut(&mut new);
+        match stored.at(&["status", "address"]) {
+            Some(address) => status.insert("address".to_owned(), address.clone()),
+            None => status.remove("address"),
+        };
     }
     if key.kind == Kind::Node && new.get("status").is_none_or(serde_json::Value::is_object) {
         let status = conditions::status_mut(&mut new);

@@ -332,6 +332,30 @@ async fn services_get_addresses_of_the_range() {
 }
 
 #[tokio::test]
+async fn the_address_of_a_service_rests_before_it_is_another_ones() {
+    let config = || ServiceConfig {
+        service_range: Some("10.243.0.0/24".parse().unwrap()),
+        ..ServiceConfig::default()
+    };
+    let world = World::with(config()).await;
+    let given = async |world: &World, name: &str| {
+        address(&tree(&world.create(service(name, "")).await.unwrap().entry)).to_owned()
+    };
+    for (name, expected) in [("a", "10.243.0.1"), ("b", "10.243.0.2"), ("c", "10.243.0.3")] {
+        assert_eq!(given(&world, name).await, expected);
+    }
+    world.delete(&Key::namespaced(Kind::Service, "default", "a")).await.unwrap();
+    let key = Key::namespaced(Kind::Service, "default", "b");
+    world.put(&key, &service("b", "10.92.16.11")).await.unwrap();
+    assert_eq!(given(&world, "d").await, "10.243.0.4", "clients may have the others in mind");
+    // A process that starts knows it from the database.
+    let restarted = world.replica_with(config()).await;
+    assert_eq!(given(&restarted, "e").await, "10.243.0.5");
+    let named = tree(&restarted.create(service("f", "10.243.0.1")).await.unwrap().entry);
+    assert_eq!(address(&named), "10.243.0.1", "an author may know better");
+}
+
+#[tokio::test]
 async fn without_a_range_services_get_no_addresses() {
     let world = World::new().await;
     assert_eq!(address(&tree(&world.create(service("a", "")).await.unwrap().entry)), "");

@@ -54,6 +54,9 @@ async fn patches_of_the_status() {
     let patch = json!([{"op": "add", "path": "/status/message", "value": "x"}]);
     let stored = tree(&world.patch(&app("web"), Part::Status, PatchType::Json, patch).await.unwrap().entry);
     assert_eq!(stored["status"], json!({"phase": "Running", "message": "x"}));
+    let patch = json!({"status": {"address": "10.0.0.1/32"}});
+    let stored = tree(&world.patch(&app("web"), Part::Status, PatchType::Merge, patch).await.unwrap().entry);
+    assert!(stored["status"].get("address").is_none(), "every node would route there");
     let bad = json!({"status": {"phase": 3}});
     let status = world.patch(&app("web"), Part::Status, PatchType::Merge, bad).await.unwrap_err();
     assert_eq!(status.code(), 422);

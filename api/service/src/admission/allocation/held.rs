@@ -12,8 +12,10 @@ use horchestra_core::ranges::Network;
 use horchestra_store::{Entry, Snapshot};
 use parking_lot::Mutex;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::super::services::ADDRESSES;
+use super::REST;
 use super::blocks::{self, block_of};
 use super::ids;
 use super::pool::Pool;
@@ -55,8 +57,21 @@ impl Held {
     ) -> Option<(u128, Reserved)> {
         let mut state = self.state.lock();
         state.follow(view, self.addresses);
-        let number = state.pools.entry(space.to_owned()).or_default().choose(range)?;
+        let number = state.pools.entry(space.to_owned()).or_default().choose(range, Instant::now())?;
         Some((number, Reserved { held: Arc::clone(self), space: space.to_owned(), number }))
+    }
+
+    /// Takes in what objects hold as of the view, so that what they let go from then on is noticed.
+    pub fn see(&self, view: &Snapshot) {
+        self.state.lock().follow(view, self.addresses);
+    }
+
+    /// Puts addresses to rest that were given back a while ago.
+    pub fn rest(&self, addresses: &[String]) {
+        let mut state = self.state.lock();
+        let pool = state.pools.entry(ADDRESSES.to_owned()).or_default();
+        let number = |text: &String| self.addresses?.number(folded(text.parse::<IpAddr>().ok()?));
+        addresses.iter().filter_map(number).for_each(|number| pool.rest(number, Instant::now() + REST));
     }
 
     /// Whether somebody holds the number.
@@ -113,7 +128,13 @@ impl State {
         }
         if let Some((space, numbers)) = before.and_then(|entry| numbers_of(entry, addresses)) {
             let Some(pool) = self.pools.get_mut(&space) else { return };
-            numbers.for_each(|number| pool.let_go(number));
+            let rests = before.is_some_and(|before| before.key.kind == Kind::Service);
+            numbers.for_each(|number| {
+                pool.let_go(number);
+                if rests {
+                    pool.rest(number, Instant::now() + REST);
+                }
+            });
             if pool.holds_nothing() {
                 self.pools.remove(&space);
             }

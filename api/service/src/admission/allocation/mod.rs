@@ -15,8 +15,11 @@
 //!   workload of their namespace, for two that are to share files, and are warned.
 //! * **Addresses** are one Service's alone, whoever chose them.
 //!
-//! What was given stays with its object until that is gone; an update that does not mention it keeps it. What
-//! is free again is given out again at once: a node lets go of a workload before its Application is erased.
+//! What was given stays with its object until that is gone; an update that does not mention it keeps it. An id that
+//! is free again is given out again at once: a node lets go of a workload before its Application is erased. The
+//! address of a Service rests for ten minutes first, since there are clients that have it in mind, unless no other is
+//! left. The database remembers when addresses became free, so that a process that starts knows it, too; authors may
+//! name one that rests.
 //!
 //! What a choice costs: the numbers that objects hold are kept up to date from one view to the next ([`held`]), so
 //! it costs what has changed since the choice before, whatever the namespace holds already.
@@ -31,15 +34,22 @@ mod ids;
 mod pool;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use horchestra_core::ranges::Network;
+use horchestra_store::Store;
+use tokio::sync::OnceCell;
 
+use super::services::ADDRESSES;
 use held::Held;
 
 pub(super) use addresses::choose_address;
 pub(super) use blocks::{SPACE as BLOCK_SPACE, assign_block, check_block};
 pub(crate) use held::Reserved;
 pub(super) use ids::{choose_ids, confine_ids, space as id_space};
+
+/// How long the address of a Service rests before it is another one's.
+const REST: Duration = Duration::from_secs(600);
 
 /// What allocation needs beside the view.
 #[derive(Debug)]
@@ -49,10 +59,28 @@ pub(crate) struct Allocator {
     services: Option<Network>,
     /// Whether workloads can have a network of their own.
     pub routed: bool,
+    /// What was given back before this process saw it is known.
+    remembered: OnceCell<()>,
 }
 
 impl Allocator {
     pub(crate) fn new(services: Option<Network>, routed: bool) -> Allocator {
-        Allocator { held: Arc::new(Held::new(services)), services, routed }
+        Allocator { held: Arc::new(Held::new(services)), services, routed, remembered: OnceCell::new() }
+    }
+
+    /// Learns which addresses of Services became free before this process could see it; asked before the first choice.
+    /// A database that cannot be asked is asked again the next time.
+    pub(crate) async fn remember(&self, store: &Store) {
+        if self.services.is_none() {
+            return;
+        }
+        let asked = self.remembered.get_or_try_init(|| async {
+            // In this order: what is given back in between shows in both.
+            self.held.see(&store.snapshot());
+            store.released_claims(ADDRESSES, REST).await.map(|released| self.held.rest(&released))
+        });
+        if let Err(error) = asked.await {
+            tracing::debug!(%error, "which addresses became free lately is not known yet");
+        }
     }
 }
