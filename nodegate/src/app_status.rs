@@ -109,9 +109,8 @@ pub fn judge(node: &str, entry: &Entry, sent: Option<SentAs>, report: &AppStatus
         return Verdict::Drop(Why::NotDeleting);
     }
     let observed = report.observed_generation.max(sent.highest_observed).clamp(0, entry.generation);
-    let unaddressed = application.spec.host_network == Some(false) && sent.address.is_none();
     let message = match report.message.as_str() {
-        "" if unaddressed && report.phase == "Failed" => NO_ADDRESS.to_owned(),
+        "" if sent.unaddressed && report.phase == "Failed" => NO_ADDRESS.to_owned(),
         message => cut(message),
     };
     let clean = ApplicationReport {

@@ -29,6 +29,8 @@ pub struct SentAs {
     pub deleting: bool,
     /// The address that it was sent with.
     pub address: Option<Ipv4Addr>,
+    /// It was sent without an address, although it is to have one.
+    pub unaddressed: bool,
     /// Highest generation that the node said it runs since the last push.
     pub highest_observed: i64,
     last: Instant,
@@ -51,8 +53,11 @@ impl Sent {
             let before = names.get(&name).filter(|before| before.uid == form.signature.uid);
             let deleting = form.signature.deleting || before.is_some_and(|before| before.deleting);
             let uid = form.signature.uid;
-            let address = addresses.get(&uid).copied();
-            names.insert(name, SentAs { uid, deleting, address, highest_observed: 0, last: now });
+            // What the node says may be of a push before this one.
+            let address = addresses.get(&uid).copied().or(before.and_then(|before| before.address));
+            let unaddressed = networks.without.iter().any(|(_, without, _)| *without == uid);
+            let sent = SentAs { uid, deleting, address, unaddressed, highest_observed: 0, last: now };
+            names.insert(name, sent);
         }
         names.retain(|_, sent| now.saturating_duration_since(sent.last) < REMEMBERED);
     }

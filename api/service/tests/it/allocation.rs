@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::future::join_all;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::status::Status;
-use horchestra_service::{Body, ServiceConfig, WriteOptions};
+use horchestra_service::{Body, Service, ServiceConfig, WriteOptions};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -338,21 +338,23 @@ async fn the_address_of_a_service_rests_before_it_is_another_ones() {
         ..ServiceConfig::default()
     };
     let world = World::with(config()).await;
-    let given = async |world: &World, name: &str| {
-        address(&tree(&world.create(service(name, "")).await.unwrap().entry)).to_owned()
+    let given = async |from: &Service, name: &str, named: &str| {
+        let body = Body::Json(service(name, named).to_string().into());
+        let options = WriteOptions::default();
+        let made = from.create(&admin(), Kind::Service, "default", body, &options).await.unwrap();
+        address(&tree(&made.entry)).to_owned()
     };
     for (name, expected) in [("a", "10.243.0.1"), ("b", "10.243.0.2"), ("c", "10.243.0.3")] {
-        assert_eq!(given(&world, name).await, expected);
+        assert_eq!(given(&world.service, name, "").await, expected);
     }
     world.delete(&Key::namespaced(Kind::Service, "default", "a")).await.unwrap();
     let key = Key::namespaced(Kind::Service, "default", "b");
     world.put(&key, &service("b", "10.92.16.11")).await.unwrap();
-    assert_eq!(given(&world, "d").await, "10.243.0.4", "clients may have the others in mind");
+    assert_eq!(given(&world.service, "d", "").await, "10.243.0.4", "clients may have the others in mind");
     // A process that starts knows it from the database.
     let restarted = world.replica_with(config()).await;
-    assert_eq!(given(&restarted, "e").await, "10.243.0.5");
-    let named = tree(&restarted.create(service("f", "10.243.0.1")).await.unwrap().entry);
-    assert_eq!(address(&named), "10.243.0.1", "an author may know better");
+    assert_eq!(given(&restarted, "e", "").await, "10.243.0.5");
+    assert_eq!(given(&restarted, "f", "10.243.0.1").await, "10.243.0.1", "an author may know better");
 }
 
 #[tokio::test]
