@@ -7,6 +7,7 @@
 
 pub mod attributes;
 pub mod authorizer;
+pub mod denied;
 pub mod identity;
 pub mod pki;
 pub mod rbac;
@@ -15,5 +16,6 @@ pub mod tokens;
 
 pub use attributes::{Attributes, ResourceAttributes};
 pub use authorizer::{Authorizer, Decision, VisibleNamespaces};
+pub use denied::DenyList;
 pub use identity::{Credential, Identity, IdentityError};
 pub use sealing::{KeyRing, SecretKeys};

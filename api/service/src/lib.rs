@@ -23,6 +23,7 @@ mod admission;
 mod caller;
 mod clock;
 mod conditions;
+pub mod denied;
 mod doors;
 mod errors;
 mod events;

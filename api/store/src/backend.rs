@@ -55,7 +55,9 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
-use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm};
+use crate::presence::{
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm,
+};
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Attribution, Change, Committed, Entry, Item, Refusal, Revision};
@@ -389,6 +391,7 @@ pub trait Backend: Send + Sync + 'static {
         internal_address: &'a str,
         ttl: Duration,
     ) -> Answer<'a, bool>;
+    fn name_gateway<'a>(&'a self, gateway: Uuid, name: &'a str) -> Answer<'a, bool>;
     fn retire_gateway(&self, gateway: Uuid) -> Answer<'_, ()>;
 
     fn claim_session(&self, claim: SessionClaim, stale_after: Duration) -> Answer<'_, Option<SessionGrant>>;
@@ -400,6 +403,12 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Answer<'a, Vec<String>>;
     fn session_of<'a>(&'a self, node: &'a str) -> Answer<'a, Option<SessionRow>>;
     fn sessions(&self) -> Answer<'_, Vec<SessionRow>>;
+
+    fn denied_certificates(&self) -> Answer<'_, Vec<DeniedCertificates>>;
+    /// What is denied already for the same name is denied until the later moment.
+    fn deny_certificates<'a>(&'a self, denied: &'a DeniedCertificates, reason: &'a str) -> Answer<'a, ()>;
+    /// Whether anything was denied for this name or fingerprint.
+    fn allow_certificates<'a>(&'a self, of: &'a str) -> Answer<'a, bool>;
 
     /// Removes, of each sort at most `limit`, what was last heard of longer ago than `age` and stands for
     /// nothing any more.

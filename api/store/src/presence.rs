@@ -60,6 +60,15 @@ impl std::fmt::Debug for TokenForm {
     }
 }
 
+/// Client certificates that are not believed though their authority is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeniedCertificates {
+    /// Those of this common name that began to be valid until then, in microseconds since the epoch.
+    Name { name: String, begun_until: i64 },
+    /// The one with this SHA-256, lower-case hex.
+    Fingerprint(String),
+}
+
 /// One heartbeat to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {

@@ -295,6 +295,12 @@ impl Store {
         read(self.inner.backend.renew_gateway(gateway, internal_address, ttl)).await
     }
 
+    /// Gives a gateway whose term runs a name of its own; if a process bore it that is gone, that one's term
+    /// ends. False: a process bears it that is alive, or may be.
+    pub async fn name_gateway(&self, gateway: Uuid, name: &str) -> Result<bool, ReadError> {
+        read(self.inner.backend.name_gateway(gateway, name)).await
+    }
+
     /// Ends this gateway's term; its sessions can be claimed by others at once.
     pub async fn retire_gateway(&self, gateway: Uuid) -> Result<(), ReadError> {
         read(self.inner.backend.retire_gateway(gateway)).await
@@ -327,6 +333,25 @@ impl Store {
     /// The live session of a node and where its gateway listens.
     pub async fn session_of(&self, node: &str) -> Result<Option<SessionRow>, ReadError> {
         read(self.inner.backend.session_of(node)).await
+    }
+
+    /// Which client certificates are not believed though their authority is.
+    pub async fn denied_certificates(&self) -> Result<Vec<DeniedCertificates>, ReadError> {
+        read(self.inner.backend.denied_certificates()).await
+    }
+
+    /// Denies certificates from now on; those of a name until the later of two moments.
+    pub async fn deny_certificates(
+        &self,
+        denied: &DeniedCertificates,
+        reason: &str,
+    ) -> Result<(), ReadError> {
+        read(self.inner.backend.deny_certificates(denied, reason)).await
+    }
+
+    /// Takes back what was denied for this name or fingerprint; false: nothing was.
+    pub async fn allow_certificates(&self, of: &str) -> Result<bool, ReadError> {
+        read(self.inner.backend.allow_certificates(of)).await
     }
 
     /// All sessions.

@@ -16,12 +16,14 @@
 //!   in use, is logged, and is tried again.
 //! - Open connections keep what they were made with, with one exception: when the clients' authorities have
 //!   changed, [`Trust`] verifies the client's certificate anew, and tells the listener to cut a connection whose
-//!   certificate leads to none of them any more. Taking an authority out of the file is the one way to revoke.
+//!   certificate leads to none of them any more. The same happens when a single certificate is denied
+//!   ([`ReloadingServer::deny`]); where that is known from is the binary's affair.
 //!
 //! Refused: watching by inotify (misses bind mounts and symbolic-link swaps in containers), and revocation
-//! lists (certificates here are short-lived instead).
+//! lists and responders of the authority (certificates here are short-lived instead).
 
 mod client;
+mod denied;
 mod files;
 mod metrics;
 mod server;

@@ -8,10 +8,11 @@ use parking_lot::Mutex;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ServerConfig, version};
-use rustls_pki_types::UnixTime;
+use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::denied::{Denied, Wary};
 use super::files::{Contents, first_end};
 use super::{ClientCertificates, KeyPairFiles, TlsError};
 use crate::crypto;
@@ -25,7 +26,8 @@ pub struct ReloadingServer {
     alpn: Vec<Vec<u8>>,
     seen: Mutex<Seen>,
     current: ArcSwap<Current>,
-    /// Tells that the authorities have changed.
+    denied: Denied,
+    /// Tells that the authorities, or what is denied, have changed.
     authorities: watch::Sender<()>,
     failing: AtomicBool,
 }
@@ -63,13 +65,15 @@ impl ReloadingServer {
             pair: Contents::read(&[&pair.certificate, &pair.key])?,
             authorities: Contents::read(&[clients.ca()])?,
         };
-        let current = build(&seen.pair, &seen.authorities, &pair, &clients, &alpn)?;
+        let denied = Denied::default();
+        let current = build(&seen.pair, &seen.authorities, &pair, &clients, &alpn, &denied)?;
         Ok(ReloadingServer {
             pair,
             clients,
             alpn,
             seen: Mutex::new(seen),
             current: ArcSwap::from_pointee(current),
+            denied,
             authorities: watch::Sender::new(()),
             failing: AtomicBool::new(false),
         })
@@ -108,7 +112,7 @@ impl ReloadingServer {
         if authorities == seen.authorities {
             return Ok(false);
         }
-        let current = build(&seen.pair, &authorities, &self.pair, &self.clients, &self.alpn)?;
+        let current = build(&seen.pair, &authorities, &self.pair, &self.clients, &self.alpn, &self.denied)?;
         self.current.store(Arc::new(current));
         self.authorities.send_replace(());
         seen.authorities = authorities;
@@ -120,10 +124,17 @@ impl ReloadingServer {
         if pair == seen.pair {
             return Ok(false);
         }
-        let current = build(&pair, &seen.authorities, &self.pair, &self.clients, &self.alpn)?;
+        let current = build(&pair, &seen.authorities, &self.pair, &self.clients, &self.alpn, &self.denied)?;
         self.current.store(Arc::new(current));
         seen.pair = pair;
         Ok(true)
+    }
+
+    /// From now on the certificates that `denies` names are not believed, whatever authority they have:
+    /// handshakes with them fail, and what is open with one is cut.
+    pub fn deny(&self, denies: impl Fn(&CertificateDer<'_>) -> bool + Send + Sync + 'static) {
+        self.denied.set(Box::new(denies));
+        self.authorities.send_replace(());
     }
 
     /// Looks at the files at every `interval` until `stopping`: to be run as a supervised task.
@@ -155,8 +166,8 @@ impl ReloadingServer {
 }
 
 impl Trust {
-    /// Returns when the authorities have changed and `chain` does not lead to one of them any more. Never, for
-    /// a client that showed no certificate.
+    /// Returns when `chain` is not believed any more: the authorities have changed and it leads to none of them,
+    /// or it was denied. Never, for a client that showed no certificate.
     pub async fn lost(&mut self, chain: Option<&PeerChain>) {
         if let Some(chain) = chain {
             while self.changes.changed().await.is_ok() {
@@ -190,6 +201,7 @@ fn build(
     pair: &KeyPairFiles,
     clients: &ClientCertificates,
     alpn: &[Vec<u8>],
+    denied: &Denied,
 ) -> Result<Current, TlsError> {
     let roots = authorities.roots(clients.ca())?;
     let verifier =
@@ -199,6 +211,7 @@ fn build(
         ClientCertificates::Required { .. } => verifier,
     };
     let verifier = verifier.build().map_err(|source| TlsError::Verifier { source })?;
+    let verifier = Wary::over(verifier, denied);
     let (certificates, key) = own.key_pair(pair)?;
     let serving_until = first_end(&certificates);
     let mut config = ServerConfig::builder_with_provider(crypto::provider())

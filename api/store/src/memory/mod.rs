@@ -37,7 +37,9 @@ use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
-use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm};
+use crate::presence::{
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm,
+};
 use crate::pushes::{Holds, Loss, PushChange, PushRecord, reason};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Committed, Item, Revision};
@@ -486,8 +488,24 @@ impl Backend for MemoryBackend {
         self.with(move |state, now| state.presence.renew_gateway(gateway, internal_address, now, micros(ttl)))
     }
 
+    fn name_gateway<'a>(&'a self, gateway: Uuid, name: &'a str) -> Answer<'a, bool> {
+        self.with(move |state, now| state.presence.name_gateway(gateway, name, now))
+    }
+
     fn retire_gateway(&self, gateway: Uuid) -> Answer<'_, ()> {
         self.with(move |state, _| state.presence.retire_gateway(gateway))
+    }
+
+    fn denied_certificates(&self) -> Answer<'_, Vec<DeniedCertificates>> {
+        self.with(|state, _| state.presence.denied())
+    }
+
+    fn deny_certificates<'a>(&'a self, denied: &'a DeniedCertificates, _reason: &'a str) -> Answer<'a, ()> {
+        self.with(|state, _| state.presence.deny(denied))
+    }
+
+    fn allow_certificates<'a>(&'a self, of: &'a str) -> Answer<'a, bool> {
+        self.with(|state, _| state.presence.allow(of))
     }
 
     fn claim_session(&self, claim: SessionClaim, stale_after: Duration) -> Answer<'_, Option<SessionGrant>> {

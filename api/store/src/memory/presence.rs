@@ -1,10 +1,12 @@
 //! Leases, gateways, sessions and heartbeats. Times are microseconds of the database clock.
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use uuid::Uuid;
 
 use crate::backend::Pruned;
-use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm};
+use crate::presence::{
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm,
+};
 
 #[derive(Clone, Default)]
 pub(super) struct Presence {
@@ -14,6 +16,9 @@ pub(super) struct Presence {
     heartbeats: OrdMap<String, (Heartbeat, i64)>,
     token_forms: OrdMap<String, TokenForm>,
     last_session_epoch: i64,
+    /// By name, with the moment until which they were issued.
+    denied_names: OrdMap<String, i64>,
+    denied_fingerprints: OrdSet<String>,
 }
 
 #[derive(Clone)]
@@ -27,6 +32,7 @@ struct LeaseState {
 struct Gateway {
     internal_address: String,
     until: i64,
+    name: Option<String>,
 }
 
 #[derive(Clone)]
@@ -76,10 +82,32 @@ impl Presence {
     }
 
     pub fn renew_gateway(&mut self, gateway: Uuid, internal_address: &str, now: i64, ttl: i64) -> bool {
-        let lapsed = self.gateways.get(&gateway).is_some_and(|held| held.until <= now);
-        let term = Gateway { internal_address: internal_address.to_owned(), until: now.saturating_add(ttl) };
+        let before = self.gateways.get(&gateway);
+        let lapsed = before.is_some_and(|held| held.until <= now);
+        let term = Gateway {
+            internal_address: internal_address.to_owned(),
+            until: now.saturating_add(ttl),
+            name: before.and_then(|held| held.name.clone()),
+        };
         self.gateways.insert(gateway, term);
         !lapsed
+    }
+
+    /// Processes do not end here: who bears a name is alive until its term is over.
+    pub fn name_gateway(&mut self, gateway: Uuid, name: &str, now: i64) -> bool {
+        let bears = |held: &Gateway| held.name.as_deref() == Some(name);
+        let bearer = self.gateways.iter().find(|(_, held)| bears(held)).map(|(id, held)| (*id, held.until));
+        match bearer {
+            Some((id, _)) if id == gateway => return true,
+            Some((_, until)) if until > now => return false,
+            Some((id, _)) => {
+                if let Some(held) = self.gateways.get_mut(&id) {
+                    held.name = None;
+                }
+            }
+            None => {}
+        }
+        self.gateways.get_mut(&gateway).map(|held| held.name = Some(name.to_owned())).is_some()
     }
 
     pub fn retire_gateway(&mut self, gateway: Uuid) {
@@ -177,6 +205,32 @@ impl Presence {
             self.heartbeats.remove(node);
         }
         Pruned { sessions: sessions.len(), gateways: gateways.len(), heartbeats: heartbeats.len() }
+    }
+
+    pub fn denied(&self) -> Vec<DeniedCertificates> {
+        let of_name = |(name, begun_until): (&String, &i64)| DeniedCertificates::Name {
+            name: name.clone(),
+            begun_until: *begun_until,
+        };
+        // As the database orders them: by name, and without one first.
+        let fingerprints = self.denied_fingerprints.iter().cloned().map(DeniedCertificates::Fingerprint);
+        fingerprints.chain(self.denied_names.iter().map(of_name)).collect()
+    }
+
+    pub fn deny(&mut self, denied: &DeniedCertificates) {
+        match denied {
+            DeniedCertificates::Name { name, begun_until } => {
+                let before = self.denied_names.get(name).copied().unwrap_or(i64::MIN);
+                self.denied_names.insert(name.clone(), before.max(*begun_until));
+            }
+            DeniedCertificates::Fingerprint(fingerprint) => {
+                self.denied_fingerprints.insert(fingerprint.clone());
+            }
+        }
+    }
+
+    pub fn allow(&mut self, of: &str) -> bool {
+        self.denied_names.remove(of).is_some() | self.denied_fingerprints.remove(of).is_some()
     }
 
     pub fn record_heartbeats(&mut self, beats: &[Heartbeat], now: i64) {

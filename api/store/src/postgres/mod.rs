@@ -69,7 +69,9 @@ use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
-use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm};
+use crate::presence::{
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm,
+};
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Committed, Item, Revision};
@@ -85,7 +87,8 @@ pub type Observer = Arc<dyn Fn(&'static str, Duration) + Send + Sync>;
 /// How a process uses its database.
 #[derive(Clone)]
 pub struct Options {
-    /// Shown in `pg_stat_activity`.
+    /// Shown in `pg_stat_activity`. By it a process is found to be alive, so it should be the process's own where
+    /// that matters (`name_gateway`).
     pub application: String,
     /// Connections besides the two of the committer and the one that listens.
     pub connections: u32,
@@ -312,8 +315,24 @@ impl Backend for PostgresBackend {
         self.prolong_gateway(gateway, internal_address, ttl).boxed()
     }
 
+    fn name_gateway<'a>(&'a self, gateway: Uuid, name: &'a str) -> Answer<'a, bool> {
+        self.call_gateway(gateway, name).boxed()
+    }
+
     fn retire_gateway(&self, gateway: Uuid) -> Answer<'_, ()> {
         self.end_gateway(gateway).boxed()
+    }
+
+    fn denied_certificates(&self) -> Answer<'_, Vec<DeniedCertificates>> {
+        self.read_denied().boxed()
+    }
+
+    fn deny_certificates<'a>(&'a self, denied: &'a DeniedCertificates, reason: &'a str) -> Answer<'a, ()> {
+        self.add_denied(denied, reason).boxed()
+    }
+
+    fn allow_certificates<'a>(&'a self, of: &'a str) -> Answer<'a, bool> {
+        self.remove_denied(of).boxed()
     }
 
     fn claim_session(&self, claim: SessionClaim, stale_after: Duration) -> Answer<'_, Option<SessionGrant>> {

@@ -10,7 +10,9 @@ use uuid::Uuid;
 use super::statements::{self, Statement};
 use super::{PostgresBackend, errors};
 use crate::backend::{BackendError, Pruned};
-use crate::presence::{Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm};
+use crate::presence::{
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm,
+};
 
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
@@ -54,6 +56,11 @@ impl PostgresBackend {
             sqlx::query(statements::RENEW_GATEWAY.sql).bind(gateway).bind(internal_address).bind(micros(ttl));
         let row = self.change_one(statements::RENEW_GATEWAY, query).await?;
         row.try_get(0).map_err(errors::of_read)
+    }
+
+    pub(super) async fn call_gateway(&self, gateway: Uuid, name: &str) -> Result<bool, BackendError> {
+        let query = sqlx::query(statements::NAME_GATEWAY.sql).bind(gateway).bind(name);
+        self.change_one(statements::NAME_GATEWAY, query).await?.try_get(0).map_err(errors::of_read)
     }
 
     pub(super) async fn end_gateway(&self, gateway: Uuid) -> Result<(), BackendError> {
@@ -108,6 +115,29 @@ impl PostgresBackend {
     pub(super) async fn read_sessions(&self) -> Result<Vec<SessionRow>, BackendError> {
         let rows = self.read(statements::SESSIONS, sqlx::query(statements::SESSIONS.sql)).await?;
         rows.iter().map(session).collect::<Result<_, _>>().map_err(errors::of_read)
+    }
+
+    pub(super) async fn read_denied(&self) -> Result<Vec<DeniedCertificates>, BackendError> {
+        let rows = self.read(statements::DENIED, sqlx::query(statements::DENIED.sql)).await?;
+        rows.iter().map(denied).collect::<Result<_, _>>().map_err(errors::of_read)
+    }
+
+    pub(super) async fn add_denied(
+        &self,
+        denied: &DeniedCertificates,
+        reason: &str,
+    ) -> Result<(), BackendError> {
+        let (name, fingerprint, until) = match denied {
+            DeniedCertificates::Name { name, begun_until } => (name.as_str(), "", Some(*begun_until)),
+            DeniedCertificates::Fingerprint(fingerprint) => ("", fingerprint.as_str(), None),
+        };
+        let query = sqlx::query(statements::DENY.sql).bind(name).bind(fingerprint).bind(until).bind(reason);
+        self.change(statements::DENY, query).await.map(drop)
+    }
+
+    pub(super) async fn remove_denied(&self, of: &str) -> Result<bool, BackendError> {
+        let query = sqlx::query(statements::ALLOW.sql).bind(of);
+        Ok(self.change(statements::ALLOW, query).await?.rows_affected() > 0)
     }
 
     pub(super) async fn remove_presence(&self, age: Duration, limit: usize) -> Result<Pruned, BackendError> {
@@ -174,6 +204,13 @@ fn session(row: &PgRow) -> Result<SessionRow, sqlx::Error> {
         certificate: row.try_get("certificate")?,
         opened_at: row.try_get("opened_at")?,
         last_seen: row.try_get("last_seen")?,
+    })
+}
+
+fn denied(row: &PgRow) -> Result<DeniedCertificates, sqlx::Error> {
+    Ok(match row.try_get("until")? {
+        Some(begun_until) => DeniedCertificates::Name { name: row.try_get("name")?, begun_until },
+        None => DeniedCertificates::Fingerprint(row.try_get("fingerprint")?),
     })
 }
 

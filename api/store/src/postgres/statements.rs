@@ -298,6 +298,8 @@ pub const RENEW_GATEWAY: Statement = keyed(
      on conflict (id) do update set internal_address = excluded.internal_address, until = excluded.until) \
      select coalesce((select until > clock_timestamp() from before), true)",
 );
+pub const NAME_GATEWAY: Statement =
+    keyed("name_gateway", "select horchestra.name_gateway($1::uuid, $2::text)");
 pub const RETIRE_GATEWAY: Statement =
     keyed("retire_gateway", "delete from horchestra.gateways where id = $1");
 
@@ -323,6 +325,24 @@ pub const TOUCH_SESSIONS: Statement = keyed(
 pub const SESSION_OF: Statement =
     keyed("session_of", concat!(session_query!(), " where s.node = $1 and g.until > clock_timestamp()"));
 pub const SESSIONS: Statement = keyed("sessions", concat!(session_query!(), " order by s.node"));
+
+pub const DENIED: Statement = keyed(
+    "denied_certificates",
+    "select name, fingerprint, (extract(epoch from begun_until) * 1000000)::bigint as until \
+     from horchestra.denied_certificates order by name, fingerprint",
+);
+pub const DENY: Statement = keyed(
+    "deny_certificates",
+    "insert into horchestra.denied_certificates as d (name, fingerprint, begun_until, reason) \
+     values ($1, $2, to_timestamp($3::bigint / 1000000.0), $4) on conflict (name, fingerprint) do update \
+     set begun_until = greatest(d.begun_until, excluded.begun_until), reason = excluded.reason, \
+     at = clock_timestamp()",
+);
+pub const ALLOW: Statement = keyed(
+    "allow_certificates",
+    "delete from horchestra.denied_certificates where (name = $1 and fingerprint = '') \
+     or (name = '' and fingerprint = $1)",
+);
 
 /// $1 age in microseconds, $2 how many; so in the next three. Whoever claimed a node meanwhile holds another
 /// session, which stays.
@@ -531,12 +551,16 @@ pub const ALL: &[Statement] = &[
     RENEW_LEASE,
     RELEASE_LEASE,
     RENEW_GATEWAY,
+    NAME_GATEWAY,
     RETIRE_GATEWAY,
     CLAIM_SESSION,
     RELEASE_SESSION,
     TOUCH_SESSIONS,
     SESSION_OF,
     SESSIONS,
+    DENIED,
+    DENY,
+    ALLOW,
     END_STALE_SESSIONS,
     PRUNE_SEEN,
     PRUNE_GATEWAYS,

@@ -74,6 +74,8 @@ macro_rules! suite {
             a_node_has_one_live_session,
             how_a_node_is_sent_tokens_is_chosen_once,
             a_retired_gateway_gives_its_sessions_free,
+            a_name_is_borne_by_one_gateway_at_a_time,
+            certificates_are_denied_until_they_are_allowed_again,
             heartbeats_are_kept_with_their_age,
             presence_that_stands_for_nothing_is_pruned,
             a_released_lease_is_told_of,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use horchestra_store::{Heartbeat, Pruned, SessionClaim, SessionGrant, SessionRow};
+use horchestra_store::{DeniedCertificates, Heartbeat, Pruned, SessionClaim, SessionGrant, SessionRow};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -139,6 +139,41 @@ pub async fn a_retired_gateway_gives_its_sessions_free(world: &World) {
     within(store.retire_gateway(old)).await.expect("retired");
     assert_eq!(within(store.session_of("a")).await.expect("answered"), None);
     assert!(takes(new, "a").await, "its gateway has retired");
+}
+
+pub async fn a_name_is_borne_by_one_gateway_at_a_time(world: &World) {
+    let store = world.store().await;
+    let (old, new, dead) = (Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4());
+    for (gateway, ttl) in [(old, LONG), (new, LONG), (dead, Duration::ZERO)] {
+        within(store.renew_gateway(gateway, "127.0.0.1:1", ttl)).await.expect("renewed");
+    }
+    let named =
+        async |gateway, name: &str| within(store.name_gateway(gateway, name)).await.expect("answered");
+    assert!(named(old, "a").await && named(old, "a").await, "once is enough");
+    assert!(!named(new, "a").await, "it is taken");
+    assert!(!named(Uuid::new_v4(), "c").await, "there has to be a term");
+    assert!(named(dead, "b").await);
+    assert!(named(new, "b").await, "whose term is over bears no name");
+    within(store.retire_gateway(old)).await.expect("retired");
+    assert!(named(new, "a").await, "nor does who has retired");
+    assert!(within(store.renew_gateway(new, "127.0.0.1:1", LONG)).await.expect("renewed"));
+    assert!(!named(dead, "a").await, "a renewal keeps the name");
+}
+
+pub async fn certificates_are_denied_until_they_are_allowed_again(world: &World) {
+    let store = world.store().await;
+    let of_name = |name: &str, begun_until| DeniedCertificates::Name { name: name.into(), begun_until };
+    let of_print = |print: &str| DeniedCertificates::Fingerprint(print.into());
+    let now = 1_800_000_000_123_456;
+    for denied in [of_name("n2", 5), of_name("n1", now), of_print("ff"), of_name("n1", 7), of_print("ff")] {
+        within(store.deny_certificates(&denied, "stolen")).await.expect("denied");
+    }
+    let denied = async || within(store.denied_certificates()).await.expect("answered");
+    assert_eq!(denied().await, [of_print("ff"), of_name("n1", now), of_name("n2", 5)], "the later moment");
+    for (of, was) in [("n1", true), ("n1", false), ("ff", true), ("", false), ("n3", false)] {
+        assert_eq!(within(store.allow_certificates(of)).await.expect("answered"), was, "{of:?}");
+    }
+    assert_eq!(denied().await, [of_name("n2", 5)]);
 }
 
 pub async fn heartbeats_are_kept_with_their_age(world: &World) {
