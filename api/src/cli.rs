@@ -15,12 +15,13 @@ use horchestra_runtime::args::{
 use horchestra_runtime::telemetry;
 use horchestra_store::postgres;
 
+use crate::certificates::{self, CertificatesArgs};
 use crate::hold::{self, HoldArgs};
 use crate::http::limits::{Limit, Limits};
 use crate::import::{self, ImportArgs};
 use crate::secret_keys::{self, ResealArgs, SecretKeysArgs};
 use crate::serve;
-use crate::server::proxy::Block;
+use horchestra_runtime::proxy::Block;
 
 /// The Kubernetes-shaped API of horchestra
 #[derive(Debug, Parser)]
@@ -38,6 +39,8 @@ pub enum Command {
     Migrate(MigrateArgs),
     /// Say whether the database can be reached and what it holds
     Check(CheckArgs),
+    /// Take client certificates back before their time
+    Certificates(CertificatesArgs),
     /// Make or change a file of keys for --secret-keys
     SecretKeys(SecretKeysArgs),
     /// Seal every stored Secret with the key that seals now; safe beside running replicas, and to run again
@@ -100,8 +103,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS/BITS")]
     pub routed_cidr: Option<Network>,
 
-    /// Peers whose PROXY protocol (version 2) header is believed: an address or a block, may be repeated
-    #[arg(long, value_name = "ADDRESS[/BITS]")]
+    /// Peers whose PROXY protocol (version 2) header is believed, such as gateways with --api-backend: an address or
+    /// a block, may be repeated
+    #[arg(long, value_delimiter = ',', value_name = "ADDRESS[/BITS]")]
     pub proxy_from: Vec<Block>,
 
     /// Most connections that are open at once
@@ -183,6 +187,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             tracing::info!("the database is migrated");
             Ok(ExitCode::SUCCESS)
         }
+        Command::Certificates(args) => certificates::run(&args).await,
         Command::SecretKeys(args) => secret_keys::change(&args.action),
         Command::Reseal(args) => {
             telemetry::init(&args.telemetry)?;
@@ -249,10 +254,10 @@ mod tests {
         let Command::Serve(args) = parse(&SERVE).unwrap().command else { panic!("not serve") };
         assert_eq!(args.listen, "127.0.0.1:8443".parse().unwrap());
         assert_eq!(args.limits().reads.caller, 512);
-        let mut named = vec!["serve", "--proxy-from=10.0.0.0/8", "--proxy-from=127.0.0.1"];
+        let mut named = vec!["serve", "--proxy-from=10.0.0.0/8,fd00::/8", "--proxy-from=127.0.0.1"];
         named.extend(SERVE);
         let Command::Serve(args) = parse(&named).unwrap().command else { panic!("not serve") };
-        assert_eq!(args.proxy_from.len(), 2);
+        assert_eq!(args.proxy_from.len(), 3);
         assert!(matches!(
             parse(&["migrate", "--database-url=postgres://h/d"]).unwrap().command,
             Command::Migrate(_)
@@ -264,6 +269,13 @@ mod tests {
             ("secret-keys use /k 2026-11-29-a41b66e3 --in 10", false),
             ("secret-keys use /k", false),
             ("secret-keys", false),
+            ("certificates deny --name node-1 --database-url=x", true),
+            ("certificates deny --file c.pem --reason lost --database-url=x", true),
+            ("certificates deny --database-url=x", false),
+            ("certificates deny --name a --file b --database-url=x", false),
+            ("certificates deny --file b --begun-until 2026-11-30T00:00:00Z --database-url=x", false),
+            ("certificates list --database-url=x", true),
+            ("certificates allow node-1 --database-url=x", true),
             ("reseal --database-url=postgres://h/d --secret-keys=/k", true),
             ("reseal --database-url=postgres://h/d", false),
             ("import --database-url=postgres://h/d a.json b.json", true),

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use horchestra_auth::tokens::{self, Issuer, KeyFiles};
-use horchestra_auth::{Authorizer, SecretKeys};
+use horchestra_auth::{Authorizer, DenyList, SecretKeys};
 use horchestra_runtime::args::{DatabaseArgs, TokenArgs};
 use horchestra_runtime::follow::follow;
 use horchestra_runtime::keys::KeysInUse;
 use horchestra_runtime::tls::{
     ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer, TlsMetrics,
 };
-use horchestra_runtime::{Backoff, Checks, Metrics as Page, Shutdown, Tasks, health};
+use horchestra_runtime::{Backoff, Checks, Metrics as Page, Shutdown, Tasks, health, raise_file_limit};
+use horchestra_service::denied::Denials;
 use horchestra_service::sealing::{self, missing_keys_patiently};
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{CachedRules, Service, ServiceConfig};
@@ -72,6 +73,7 @@ fn load_issuer(args: &TokenArgs, named: Option<&str>) -> anyhow::Result<Option<A
 
 /// Serves until a signal, or until something necessary breaks.
 pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    raise_file_limit();
     let page = Page::new("horchestra-api", env!("CARGO_PKG_VERSION"), option_env!("HORCHESTRA_COMMIT"));
     let tasks = Tasks::new(&page);
     let shutdown = Shutdown::install(&args.shutdown, &tasks)?;
@@ -138,6 +140,13 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
         settings = ClusterSettings::agree_patiently(&store, wanted) => settings?,
     };
+    let listener = Arc::clone(&server);
+    let deny = move |list: DenyList| listener.deny(move |leaf| list.denies(leaf));
+    let denials = tokio::select! {
+        () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
+        denials = Denials::read_patiently(&store, deny) => denials,
+    };
+    tasks.spawn("denied-certificates", denials.follow(interval, tasks.stopping().clone()));
     let ring = secret_keys.as_ref().map(SecretKeys::ring);
     let missing = tokio::select! {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),

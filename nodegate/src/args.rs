@@ -11,9 +11,11 @@ use horchestra_runtime::args::{
     DatabaseArgs, InternalArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs,
     TokenArgs, duration,
 };
+use horchestra_runtime::proxy::Block;
 
 use crate::settings::{SHORTEST_STALE, Settings};
 use crate::strict::ReverseNames;
+use crate::transport::splice::{self, Backend};
 
 /// Serves the sessions of nodes: sends them what they are to run, and takes in what they report.
 #[derive(Clone, Debug, Parser)]
@@ -31,6 +33,12 @@ pub struct Args {
 
     #[command(flatten)]
     pub peer: PeerArgs,
+
+    /// What this gateway is called. One that dies and is started again under its name has the nodes back at once,
+    /// instead of after the ten seconds of its predecessor's term. Must be another one for each gateway [default:
+    /// the host's name and the port of --listen]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub name: Option<String>,
 
     /// host:port under which API replicas reach the internal listener; absent: its own address
     #[arg(long, value_name = "HOST:PORT")]
@@ -80,6 +88,21 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS/BITS")]
     pub routed_cidr: Option<Network>,
 
+    /// host:port of a replica of the API, may be repeated: to these, in turn, goes what comes to the listener and
+    /// is no stream of a node, still encrypted and with a PROXY header in front. They have to be started with this
+    /// gateway's address in --proxy-from. Without any, clients of the API are turned away here
+    #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
+    pub api_backend: Vec<Backend>,
+
+    /// Most connections to the API that are passed on at once
+    #[arg(long, default_value_t = 4096, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub max_spliced: u32,
+
+    /// Balancers in front of this gateway whose PROXY protocol (version 2) header is believed: an address or a
+    /// block, may be repeated
+    #[arg(long, value_delimiter = ',', value_name = "ADDRESS[/BITS]")]
+    pub proxy_from: Vec<Block>,
+
     /// Let only those new nodes register whose address has a reverse name that begins with the node's name
     #[arg(long)]
     pub strict_node_registration: bool,
@@ -96,8 +119,9 @@ pub struct Args {
     #[arg(long, default_value_t = 500, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub accept_rate: u32,
 
-    /// Over how long, at most, sessions are sent to other gateways on shutdown
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
+    /// Over how long, at most, sessions are sent to other gateways on shutdown, in random order: fifty a second,
+    /// more if they are too many. --shutdown-timeout counts from there
+    #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
     pub drain_over: Duration,
 
     #[command(flatten)]
@@ -108,22 +132,40 @@ pub struct Args {
 }
 
 impl Args {
+    /// How the process ends: sessions have left before anything is cut off.
+    pub fn shutdown(&self) -> ShutdownArgs {
+        let shutdown_timeout = self.shutdown.shutdown_timeout.saturating_add(self.drain_over);
+        ShutdownArgs { shutdown_timeout, ..self.shutdown.clone() }
+    }
+
     /// What the gateway runs by. `internal` is where the internal listener turned out to listen,
     /// `ready_timeout` what the cluster has agreed on.
     pub fn settings(&self, internal: SocketAddr, ready_timeout: Duration) -> Settings {
         Settings {
             internal_address: self.internal_advertise.clone().unwrap_or_else(|| internal.to_string()),
+            name: self
+                .name
+                .clone()
+                .or_else(|| host_name().map(|host| format!("{host}:{}", self.listen.port()))),
             stale_after: ready_timeout.max(SHORTEST_STALE),
             resend_every: (!self.resend_interval.is_zero()).then_some(self.resend_interval),
             log_streams: self.log_streams as usize,
             accepts_per_second: self.accept_rate,
             claims_per_second: self.accept_rate,
             strict_registration: self.strict_node_registration.then(ReverseNames::of_the_system),
-            // What has not left by the end of the shutdown is cut off.
-            drain_over: self.drain_over.min(self.shutdown.shutdown_timeout / 2),
+            drain_over: self.drain_over,
+            api_backends: self.api_backend.clone(),
+            splice: splice::Limits { connections: self.max_spliced as usize, ..splice::Limits::default() },
+            proxies: self.proxy_from.clone(),
             ..Settings::default()
         }
     }
+}
+
+/// The name of this host, as the kernel knows it.
+fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -155,13 +197,35 @@ mod tests {
         assert_eq!(settings.resend_every, Some(Duration::from_secs(300)));
         assert_eq!(settings.log_streams, 256);
         assert!(settings.strict_registration.is_none());
+        assert!(settings.ping_every + settings.ping_timeout <= Duration::from_secs(40));
+        assert_eq!(settings.drain_over, Duration::from_secs(60));
+        assert_eq!(
+            args.shutdown().shutdown_timeout,
+            Duration::from_secs(80),
+            "nobody is cut off while leaving"
+        );
+    }
+
+    #[test]
+    fn the_api_and_balancers_are_named() {
+        let named = args(&["--api-backend=10.0.0.7:8443,api-1:8443", "--api-backend=[fd00::7]:8443"]);
+        let settings = named.settings(([127, 0, 0, 1], 9444).into(), READY);
+        let shown: Vec<String> = settings.api_backends.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["10.0.0.7:8443", "api-1:8443", "[fd00::7]:8443"]);
+        let named = args(&["--proxy-from=10.0.0.0/8,127.0.0.1", "--max-spliced=5"]);
+        let settings = named.settings(([127, 0, 0, 1], 9444).into(), READY);
+        assert_eq!((settings.proxies.len(), settings.splice.connections), (2, 5));
     }
 
     #[test]
     fn resending_can_be_turned_off_and_the_address_advertised() {
+        let args_of = |extra: &[&str]| args(extra);
         let args = args(&["--resend-interval=0", "--internal-advertise=gate-1.internal:9444"]);
         let settings = args.settings(([0, 0, 0, 0], 9444).into(), READY);
         assert_eq!(settings.resend_every, None);
+        assert!(settings.name.is_some_and(|name| name.ends_with(":8444")));
+        let named = args_of(&["--name=gate-1"]);
+        assert_eq!(named.settings(([0, 0, 0, 0], 9444).into(), READY).name.as_deref(), Some("gate-1"));
         assert_eq!(settings.internal_address, "gate-1.internal:9444");
     }
 }

@@ -14,8 +14,10 @@ use crate::gate::Gate;
 use crate::relay::LogRelay;
 use crate::settings::Settings;
 use crate::tokens::Tokens;
+use crate::transport::arrivals::Arrivals;
 use crate::transport::listener::Listening;
 use crate::transport::pace::Pace;
+use crate::transport::splice::Splicer;
 
 /// An agent opens one stream per connection; an API replica reads many logs over one.
 const NODE_STREAMS: u32 = 64;
@@ -52,6 +54,7 @@ impl GatewayTls {
 pub struct Gateway {
     pub gate: Arc<Gate>,
     accepting: CancellationToken,
+    splices: CancellationToken,
     background: CancellationToken,
 }
 
@@ -68,30 +71,43 @@ impl Gateway {
     ) -> Gateway {
         let gate = Gate::new(service, settings, tokens, metrics, tasks.clone());
         let (accepting, background) = (CancellationToken::new(), CancellationToken::new());
+        let splices = CancellationToken::new();
         gate.start(&background);
+        let settings = &gate.settings;
         let listening = |tls: &Arc<ReloadingServer>, streams: u32| Listening {
             tls: Arc::clone(tls),
             streams,
-            settings: Arc::clone(&gate.settings),
+            proxies: Arc::default(),
+            splicer: None,
+            cut: splices.clone(),
+            arrivals: Arrivals::new(settings.arrivals),
+            settings: Arc::clone(settings),
             metrics: gate.metrics.clone(),
             tasks: tasks.clone(),
             pace: Arc::new(Pace::per_second(gate.settings.accepts_per_second)),
         };
         let front = Front::server(Arc::clone(&gate));
         let relay = LogRelay::server(Arc::clone(&gate));
-        tasks
-            .spawn("node-listener", listening(&tls.nodes, NODE_STREAMS).run(nodes, front, accepting.clone()));
+        // The one address of a fleet: nodes come here, and everybody else too.
+        let one_address = Listening {
+            proxies: settings.proxies.as_slice().into(),
+            splicer: Splicer::new(&settings.api_backends, settings.splice, gate.metrics.transport.clone()),
+            ..listening(&tls.nodes, NODE_STREAMS)
+        };
+        tasks.spawn("node-listener", one_address.run(nodes, front, accepting.clone()));
         tasks.spawn(
             "internal-listener",
             listening(&tls.internal, INTERNAL_STREAMS).run(internal, relay, accepting.clone()),
         );
-        Gateway { gate, accepting, background }
+        Gateway { gate, accepting, splices, background }
     }
 
-    /// Stops in order: no new connections, then the sessions leave, then the term is given up.
+    /// Stops in order: no new connections, then the sessions leave, then what is passed on to the API is cut,
+    /// then the term is given up.
     pub async fn shutdown(&self) {
         self.accepting.cancel();
         self.gate.drain().await;
+        self.splices.cancel();
         // A renewal after the retirement would begin a new term.
         self.background.cancel();
         self.gate.stop_recording();

@@ -12,10 +12,11 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::gate::Gate;
 use crate::term::Standing;
+use crate::transport::metrics::TransportMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Why {
-    why: &'static str,
+    pub(crate) why: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -49,6 +50,7 @@ pub struct GateMetrics {
     pub logs_opened: Counter,
     pub log_chunks_dropped: Counter,
     pub events_observed: Family<FateLabels, Counter>,
+    pub transport: TransportMetrics,
 }
 
 impl GateMetrics {
@@ -90,6 +92,7 @@ impl GateMetrics {
                 .counter("gate_log_chunks_dropped", "Pieces of logs dropped for slow readers"),
             events_observed: metrics
                 .counters("events_observed", "Observations for Events, by what became of them"),
+            transport: TransportMetrics::new(metrics),
         }
     }
 

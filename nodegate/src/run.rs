@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use horchestra_auth::SecretKeys;
 use horchestra_auth::sealing::RingError;
 use horchestra_auth::tokens::{self, Issuer, KeyFiles};
+use horchestra_auth::{DenyList, SecretKeys};
 use horchestra_core::kind::Kind;
 use horchestra_runtime::follow::follow;
 use horchestra_runtime::keys::KeysInUse;
 use horchestra_runtime::tls::{KeyPairFiles, TlsMetrics};
-use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, telemetry};
+use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, raise_file_limit, telemetry};
+use horchestra_service::denied::Denials;
 use horchestra_service::sealing::{self, missing_keys_patiently};
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{Service, ServiceConfig};
@@ -22,6 +23,7 @@ use horchestra_store::postgres::{self, PostgresBackend};
 use horchestra_store::{Store, StoreOptions};
 use prometheus_client::encoding::EncodeLabelSet;
 use tokio::net::TcpListener;
+use uuid::Uuid;
 
 use crate::args::Args;
 use crate::desired::feed;
@@ -40,9 +42,10 @@ struct StatementLabels {
 /// Runs until a signal or a failure.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     telemetry::init(&args.telemetry)?;
+    raise_file_limit();
     let metrics = Metrics::new("nodegate", env!("CARGO_PKG_VERSION"), option_env!("HORCHESTRA_COMMIT"));
     let tasks = Tasks::new(&metrics);
-    let shutdown = Shutdown::install(&args.shutdown, &tasks)?;
+    let shutdown = Shutdown::install(&args.shutdown(), &tasks)?;
     let checks = Checks::new();
     checks.draining(shutdown.draining());
     // Fails until there is a gateway to look at.
@@ -76,6 +79,20 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         agreed = ClusterSettings::agree_patiently(&store, wanted) => agreed?,
         code = shutdown.finish(&tasks) => return Ok(code),
     };
+    let listeners = [Arc::clone(&tls.nodes), Arc::clone(&tls.internal)];
+    let deny = move |list: DenyList| {
+        let list = Arc::new(list);
+        for listener in &listeners {
+            let list = Arc::clone(&list);
+            listener.deny(move |leaf| list.denies(leaf));
+        }
+    };
+    let denials = tokio::select! {
+        denials = Denials::read_patiently(&store, deny) => denials,
+        code = shutdown.finish(&tasks) => return Ok(code),
+    };
+    tasks
+        .spawn("denied-certificates", denials.follow(args.tls.tls_reload_interval, tasks.stopping().clone()));
     // Said, and no more: nodes have to be heard and their Applications kept whether or not Secrets open.
     let ring = secret_keys.as_deref().map(SecretKeys::ring);
     let missing = tokio::select! {
@@ -205,7 +222,8 @@ fn open_store(args: &Args, metrics: &Metrics) -> anyhow::Result<(Store, Arc<Post
         statements.get_or_create(&StatementLabels { statement: name }).observe(took.as_secs_f64());
     };
     let options = postgres::Options {
-        application: "horchestra-nodegate".to_owned(),
+        // Of its own: by it the next process of this name finds out whether this one is still there.
+        application: format!("horchestra-nodegate {}", Uuid::new_v4()),
         connections: args.database.database_connections,
         observer: Some(Arc::new(observer)),
     };

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use horchestra_core::ranges::Network;
+use horchestra_runtime::proxy::Block;
 
 use crate::strict::ReverseNames;
+use crate::transport::splice::{self, Backend};
 
 /// Shortest time without a message after which a session may be taken over.
 pub const SHORTEST_STALE: Duration = Duration::from_secs(60);
@@ -14,6 +16,8 @@ pub const SHORTEST_STALE: Duration = Duration::from_secs(60);
 pub struct Settings {
     /// `host:port` under which API replicas reach the internal listener.
     pub internal_address: String,
+    /// What this gateway is called, beyond the life of its process; `None` = it is a new one each time.
+    pub name: Option<String>,
     /// How long a gateway's claim on its sessions lasts without renewal (database clock).
     pub term: Duration,
     /// How often the term is renewed.
@@ -80,8 +84,19 @@ pub struct Settings {
     pub claims_per_second: u32,
     /// Longest wait for a claim.
     pub claim_timeout: Duration,
+    /// How long a client may take to say what it wants, before TLS.
+    pub hello_timeout: Duration,
+    /// How many may be about to say it; the limit is well above what comes within a round trip.
+    pub arrivals: usize,
+    /// Longest wait for a TLS handshake to begin. Agents give up after 20 s.
+    pub accept_patience: Duration,
     /// Longest TLS handshake.
     pub handshake_timeout: Duration,
+    /// Replicas of the API, to which what is no stream of a node is passed on; none: it is turned away.
+    pub api_backends: Vec<Backend>,
+    pub splice: splice::Limits,
+    /// Peers that may say by a PROXY header whom they speak for.
+    pub proxies: Vec<Block>,
     /// How long a connection without a stream is kept.
     pub idle_timeout: Duration,
     /// How often HTTP/2 pings are sent, and how long an answer may take.
@@ -110,6 +125,7 @@ impl Default for Settings {
         let millis = Duration::from_millis;
         Settings {
             internal_address: String::new(),
+            name: None,
             term: secs(10),
             renew_every: secs(3),
             margin: secs(2),
@@ -142,7 +158,13 @@ impl Default for Settings {
             accepts_per_second: 500,
             claims_per_second: 500,
             claim_timeout: secs(5),
+            hello_timeout: secs(10),
+            arrivals: 8192,
+            accept_patience: secs(10),
             handshake_timeout: secs(10),
+            api_backends: Vec::new(),
+            splice: splice::Limits::default(),
+            proxies: Vec::new(),
             idle_timeout: secs(120),
             ping_every: secs(15),
             ping_timeout: secs(20),
@@ -152,8 +174,26 @@ impl Default for Settings {
             log_streams: 256,
             log_open_timeout: secs(5),
             log_stall: secs(30),
-            drain_over: secs(30),
+            drain_over: secs(60),
             strict_registration: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failover_of_the_database_within_twenty_seconds_costs_no_stream_and_no_gateway_acts_past_its_term() {
+        let settings = Settings::default();
+        let acts_for = settings.term - settings.margin;
+        // The last renewal may have been as long ago as they are apart.
+        let gives_up_at_the_earliest = acts_for - settings.renew_every + settings.give_up_after;
+        assert!(gives_up_at_the_earliest > Duration::from_secs(20) + settings.renew_every);
+        assert!(acts_for < settings.term && settings.renew_every * 2 < acts_for);
+        // And nodes have left one that stays cut off before they would be judged silent.
+        let left_at_the_latest = acts_for + settings.give_up_after + settings.give_up_over;
+        assert!(left_at_the_latest < Duration::from_secs(45), "{left_at_the_latest:?}");
     }
 }

@@ -6,6 +6,10 @@
 //! nobody acts. A process that was stopped and continued finds its term over at the first look, since the
 //! clock went on.
 //!
+//! A gateway may have a name that outlives it ([`Settings::name`]). Its next process ends the term of the one that
+//! died before the first node is back, so nodes do not wait for it to run out. While a process that bears the name
+//! lives, another one under the same name does not get it, and serves without: the two do not fight.
+//!
 //! Suspended means: no push, no new session, no log, no write; streams stay open and reports wait in their
 //! slots. A failover of the database within [`Settings::give_up_after`] therefore costs no node its stream.
 //! After that time the streams are closed, so that nodes look for a gateway that can serve them. Writes of
@@ -107,6 +111,7 @@ impl Term {
 pub async fn renew(gate: Arc<Gate>, stop: CancellationToken) {
     let settings = &gate.settings;
     let mut known_sessions_checked = true;
+    let mut name = Name::new(settings);
     loop {
         let asked = Instant::now();
         let lost_time = !gate.term.in_force();
@@ -116,6 +121,10 @@ pub async fn renew(gate: Arc<Gate>, stop: CancellationToken) {
         };
         let wait = match renewal {
             Ok(Ok(unbroken)) => {
+                if !unbroken {
+                    name.lost();
+                }
+                name.bear(&gate).await;
                 known_sessions_checked &= unbroken && !lost_time;
                 if !known_sessions_checked {
                     known_sessions_checked =
@@ -123,7 +132,7 @@ pub async fn renew(gate: Arc<Gate>, stop: CancellationToken) {
                 }
                 if known_sessions_checked {
                     gate.term.prolong(asked + settings.term.saturating_sub(settings.margin));
-                    settings.renew_every
+                    if name.is_awaited() { retry_delay(settings) } else { settings.renew_every }
                 } else {
                     retry_delay(settings)
                 }
@@ -140,6 +149,50 @@ pub async fn renew(gate: Arc<Gate>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => return,
             () = sleep(wait) => {}
+        }
+    }
+}
+
+/// The name of this gateway, and whether it bears it.
+struct Name {
+    name: Option<String>,
+    borne: bool,
+    /// How long the predecessor may seem to be alive: its term, after which it is, and its name is taken.
+    patience: Instant,
+    warned: bool,
+}
+
+impl Name {
+    fn new(settings: &Settings) -> Name {
+        let patience = Instant::now() + settings.term;
+        Name { name: settings.name.clone(), borne: false, patience, warned: false }
+    }
+
+    /// The term has lapsed, and maybe somebody had ended it.
+    fn lost(&mut self) {
+        self.borne = false;
+    }
+
+    /// The predecessor may still be about to vanish.
+    fn is_awaited(&self) -> bool {
+        self.name.is_some() && !self.borne && Instant::now() < self.patience
+    }
+
+    /// Takes the name, unless it is borne already.
+    async fn bear(&mut self, gate: &Gate) {
+        let Some(name) = self.name.as_deref().filter(|_| !self.borne) else { return };
+        match timeout(gate.settings.term, gate.store.name_gateway(gate.id, name)).await {
+            Ok(Ok(true)) => {
+                self.borne = true;
+                self.warned = false;
+            }
+            Ok(Ok(false)) if Instant::now() >= self.patience && !self.warned => {
+                self.warned = true;
+                tracing::error!(name, "another gateway runs under this name: give each its own --name");
+            }
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the gateway could not take its name"),
+            Err(_) => tracing::debug!("the gateway got no answer to taking its name"),
         }
     }
 }

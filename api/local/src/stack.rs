@@ -89,6 +89,8 @@ impl Shared<'_> {
             .args(files("--peer-cert", &internal.certificate, "--peer-key", &internal.key))
             .args(["--tls-ca", &self.authority.display().to_string()])
             .args(["--peer-ca", &self.authority.display().to_string()])
+            // Gateways pass clients on, and everything here is on loopback.
+            .args(["--proxy-from", "127.0.0.1"])
             .args(["--secret-keys", &self.layout.secret_keys().display().to_string()])
             .args(["--jwt-signing-key", &self.layout.token_keys().display().to_string()])
             .args(self.gates())
@@ -107,16 +109,19 @@ impl Shared<'_> {
         self.feature_gates.map(|gates| format!("--feature-gates={gates}"))
     }
 
+    /// `replicas` are those of the API, for clients that come to the gateway.
     pub fn nodegate(
         &self,
         index: u16,
         ports: GatewayPorts,
+        replicas: &[SocketAddr],
         serving: &PairFiles,
         internal: &PairFiles,
     ) -> Spec {
         Spec::new(format!("nodegate-{index}"), &self.programs.nodegate)
             .args(["--listen", &loopback(ports.nodes), "--metrics-addr", &loopback(ports.metrics)])
             .args(["--internal-addr", &loopback(ports.internal)])
+            .args(replicas.iter().map(|replica| format!("--api-backend={replica}")))
             .args(files("--tls-cert", &serving.certificate, "--tls-key", &serving.key))
             .args(files("--peer-cert", &internal.certificate, "--peer-key", &internal.key))
             .args(["--tls-ca", &self.authority.display().to_string()])

@@ -242,6 +242,7 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     let kubeconfig = pki.kubeconfig(&format!("https://{address}"), "admin", &admin)?;
     write_private(&layout.kubeconfig(), kubeconfig.as_bytes())?;
     let client = Client::new(address, &authority, &admin.certificate, &admin.key)?;
+    let api_replicas = replicas.clone();
     for (index, replica) in replicas.into_iter().enumerate() {
         let name = format!("api-{index}");
         let client = Client::new(replica, &authority, &admin.certificate, &admin.key)?;
@@ -265,7 +266,7 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
             internal: port_for(&layout, &format!("{name}.internal"))?,
             metrics: port_for(&layout, &format!("{name}.metrics"))?,
         };
-        running.start(shared.nodegate(index, ports, &serving, &nodegate_peer))?;
+        running.start(shared.nodegate(index, ports, &api_replicas, &serving, &nodegate_peer))?;
         replicas.push(SocketAddr::from(([127, 0, 0, 1], ports.nodes)));
     }
     running.balance(gate, replicas)?;

@@ -1,8 +1,9 @@
-//! The process's own consumption, read from /proc when somebody asks for the metrics.
+//! The process itself: its consumption, read from /proc when somebody asks for the metrics, and its limits.
 
 use std::fmt;
 use std::fs;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -11,6 +12,20 @@ use prometheus_client::registry::Unit;
 
 /// Ticks per second of the times in /proc: fixed at 100 for user space on every Linux architecture we run on.
 const TICKS: f64 = 100.0;
+
+/// Lets the process open as many files as it may. A connection is a file, and the usual limit to begin with,
+/// 1024, is one for programs that were written before there were fleets.
+pub fn raise_file_limit() {
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((soft, hard)) if soft < hard => {
+            if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+                tracing::warn!(%error, soft, hard, "the number of open files stays limited");
+            }
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "the limit of open files is not known"),
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct ProcessCollector {}

@@ -14,8 +14,8 @@ use tokio_util::task::TaskTracker;
 
 use super::connection::{self, Ends};
 use super::io::Guarded;
-use super::proxy::{self, Block, Front};
 use crate::app::App;
+use horchestra_runtime::proxy::{self, Block, Front};
 
 /// Limits on connections.
 #[derive(Clone, Copy, Debug)]

@@ -145,7 +145,7 @@ pub(super) async fn serve<T>(
         () = serving => {}
         // Dropping the connection ends what runs on it: requests, watches, logs.
         () = trust.lost(verified.chain.as_ref()) => {
-            tracing::info!(peer = %address, "cut: the authority of the client's certificate was removed");
+            tracing::info!(peer = %address, "cut: the client's certificate is not believed any more");
         }
     }
 }

@@ -10,7 +10,6 @@ mod accept;
 mod activity;
 mod connection;
 pub mod io;
-pub mod proxy;
 
 pub use accept::{Limits, Listener};
 pub use activity::{Activity, Held};

@@ -35,7 +35,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -70,7 +69,8 @@ async fn run_node(args: RunArgs) -> anyhow::Result<()> {
 
 async fn run_fleet(args: FleetArgs) -> anyhow::Result<()> {
     horchestra_runtime::telemetry::init(&args.telemetry)?;
-    raise_file_limit();
+    // A fleet needs a file for each node.
+    horchestra_runtime::raise_file_limit();
     let fleet = Fleet::new(&args.controller()?, args.identities()?, &args.options(), args.ramp)?;
     tracing::info!(nodes = fleet.len(), "starting a fleet");
     fleet.run(stop_on_signal()?).await;
@@ -116,11 +116,4 @@ fn stop_on_signal() -> anyhow::Result<CancellationToken> {
         stopped.cancel();
     });
     Ok(stop)
-}
-
-/// A fleet needs a file for each node.
-fn raise_file_limit() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
 }

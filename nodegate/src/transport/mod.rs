@@ -6,12 +6,16 @@
 //! then. Handshakes are paced; a connection that carries no call is closed after a while; a peer that no
 //! longer answers HTTP/2 pings is gone.
 //!
-//! A connection that is not a node's belongs to the API. Until this gateway can hand such connections on
-//! ([`hello::Route::Elsewhere`] is where that will branch off), they are served just far enough to be told
-//! so.
+//! A connection that is not a node's belongs to the API. It is told by the first message of its TLS handshake
+//! and passed on, still encrypted ([`splice`]), where this gateway knows replicas of the API; else it is served
+//! just far enough to be told so.
 
+pub mod arrivals;
 pub mod hello;
 pub mod listener;
+pub mod metrics;
 pub mod pace;
 pub mod peer;
 pub mod serve;
+mod socket;
+pub mod splice;

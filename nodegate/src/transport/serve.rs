@@ -16,11 +16,16 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tower::Service;
 
+use super::listener::Listening;
 use super::peer::Connection;
 use crate::settings::Settings;
 
-/// What every request that is not a gRPC call is answered.
+/// What a request that is not a gRPC call is answered where the API is not to be had.
 const NOT_HERE: &str = "This address serves the sessions of nodes. The API is served at another address.\n";
+
+/// The same where it is, for clients that come as nodes do.
+const NOT_LIKE_THIS: &str = "A connection that offers only h2 (ALPN) in its TLS handshake is taken for a node's. \
+    To reach the API at this address, offer http/1.1 as well, or nothing.\n";
 
 /// Receive windows, so that a burst of reports is not throttled by the first round trips.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -43,21 +48,26 @@ where
     }
 }
 
-/// Serves gRPC over HTTP/2, `streams` calls at a time, until the peer leaves, the connection is cut or idle,
-/// or `stop`.
+/// What a request over HTTP/2 that is not a gRPC call is answered.
+pub fn misdirection(api_is_here: bool) -> &'static str {
+    if api_is_here { NOT_LIKE_THIS } else { NOT_HERE }
+}
+
+/// Serves gRPC over HTTP/2, a number of calls at a time, until the peer leaves, the connection is cut or idle,
+/// or `stop`. Everything else is answered with `otherwise`.
 pub async fn http2<IO, S>(
     io: IO,
     connection: Connection,
     grpc: S,
-    streams: u32,
-    settings: &Settings,
-    tasks: &Tasks,
+    otherwise: &'static str,
+    listening: &Listening,
     stop: &CancellationToken,
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
+    let settings = &listening.settings;
     let in_use = Arc::clone(&connection.in_use);
     let cut = connection.cut.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -65,19 +75,19 @@ pub async fn http2<IO, S>(
         let connection = connection.clone();
         async move {
             if !is_grpc(request.headers().get(header::CONTENT_TYPE)) {
-                return Ok::<_, Infallible>(misdirected());
+                return Ok::<_, Infallible>(misdirected(otherwise));
             }
             request.extensions_mut().insert(connection);
             grpc.call(request).await
         }
     });
-    let serving = hyper::server::conn::http2::Builder::new(Spawn(tasks.clone()))
+    let serving = hyper::server::conn::http2::Builder::new(Spawn(listening.tasks.clone()))
         .timer(TokioTimer::new())
         .keep_alive_interval(settings.ping_every)
         .keep_alive_timeout(settings.ping_timeout)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(streams)
+        .max_concurrent_streams(listening.streams)
         .max_header_list_size(HEADERS_LIMIT)
         .serve_connection(TokioIo::new(io), service);
     tokio::pin!(serving);
@@ -115,7 +125,7 @@ pub async fn http1_refusal<IO>(io: IO, settings: &Settings)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(|_: Request<Incoming>| async { Ok::<_, Infallible>(misdirected()) });
+    let service = service_fn(|_: Request<Incoming>| async { Ok::<_, Infallible>(misdirected(NOT_HERE)) });
     let serving = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(settings.handshake_timeout)
@@ -128,8 +138,8 @@ fn is_grpc(content_type: Option<&HeaderValue>) -> bool {
     content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-fn misdirected() -> Response<Body> {
-    let mut response = Response::new(Body::new(Full::new(Bytes::from_static(NOT_HERE.as_bytes()))));
+fn misdirected(text: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::new(Full::new(Bytes::from_static(text.as_bytes()))));
     *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
     response
         .headers_mut()

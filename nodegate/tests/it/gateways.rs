@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use horchestra_nodegate::settings::Settings;
 use horchestra_testkit::eventually;
 use serde_json::json;
 use tonic::Code;
@@ -28,6 +29,35 @@ async fn a_gateway_that_dies_costs_its_nodes_one_term() {
     node.1.app_status(report("web", "Running", 1)).await.unwrap();
     eventually(SOON, async || world.app("web").await["status"]["phase"] == "Running").await;
     assert!(node.1.arrived().is_empty());
+}
+
+#[tokio::test]
+async fn a_gateway_that_comes_back_under_its_name_has_its_nodes_back_at_once() {
+    let world = World::on_postgres().await;
+    let named = |settings: &mut Settings| {
+        settings.name = Some("gate-1".to_owned());
+        // Nobody waits for this to run out.
+        settings.term = Duration::from_secs(600);
+    };
+    let first = world.gateway_with(named).await;
+    let mut node = world.join(&first, "n1").await;
+    // The same name for another one that runs is a mistake, of which neither suffers.
+    let double = world.gateway_with(named).await;
+    let other = world.join(&double, "n2").await;
+    assert!(node.is_open() && first.has_session("n1"));
+    let mut refused = world.connect(&double, "n1").await;
+    assert_eq!(refused.ended(SOON).await.unwrap().unwrap().code(), Code::AlreadyExists);
+
+    first.crash().await;
+    node.ended(SOON).await.unwrap();
+    let second = world.gateway_with(named).await;
+    let node = eventually(SOON, async || {
+        let mut node = world.connect(&second, "n1").await;
+        node.ended(A_WHILE).await.is_err().then_some(node)
+    })
+    .await;
+    assert!(node.is_open() && second.has_session("n1"));
+    assert!(other.is_open() && double.has_session("n2"), "the other one goes on");
 }
 
 #[tokio::test]
@@ -90,7 +120,7 @@ async fn a_short_outage_of_the_database_costs_no_stream_and_no_report() {
 #[tokio::test]
 async fn a_gateway_that_stays_cut_off_sends_its_nodes_away() {
     let world = World::new().await;
-    let cut_off_soon = |settings: &mut horchestra_nodegate::settings::Settings| {
+    let cut_off_soon = |settings: &mut Settings| {
         settings.give_up_after = Duration::from_secs(1);
         settings.give_up_over = Duration::from_millis(200);
     };

@@ -1,5 +1,6 @@
 //! Gateways over the in-memory store, with real TLS and nodes that do what the test says.
 
+mod address;
 mod deletion;
 mod desired;
 mod events;

@@ -216,6 +216,26 @@ async fn the_end_of_a_stream_writes_nothing_to_the_node() {
 }
 
 #[tokio::test]
+async fn what_another_node_says_of_itself_is_no_reason_to_push() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    for name in ["n1", "n2"] {
+        world.create_node(name).await;
+    }
+    let (mut node, mut other) = (world.connect(&gateway, "n1").await, world.connect(&gateway, "n2").await);
+    for node in [&mut node, &mut other] {
+        node.desired(SOON).await.unwrap();
+    }
+    for cpu in ["2", "4"] {
+        let mut report = full_report("n2");
+        report["status"]["capacity"]["cpu"] = json!(cpu);
+        other.node_status(&report).await.unwrap();
+        eventually(SOON, async || world.node("n2").await["status"]["capacity"]["cpu"] == cpu).await;
+    }
+    assert_no_push(&mut node).await;
+}
+
+#[tokio::test]
 async fn kinds_are_watched_by_name_not_by_neighbourhood() {
     let world = World::new().await;
     let gateway = world.gateway().await;

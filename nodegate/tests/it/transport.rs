@@ -1,6 +1,5 @@
 //! Who is let in, and what else may arrive at the port.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use horchestra_agent::identity::Identity;
@@ -9,15 +8,13 @@ use horchestra_auth::pki::{Authority, Lifetime};
 use horchestra_proto::node::v1::NodeStatus;
 use horchestra_proto::node::v1::node_message::Body;
 use horchestra_testkit::eventually;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::Code;
 
-use crate::world::{SOON, TestGateway, World};
+use crate::world::{SOON, TestGateway, World, tls_client};
 
 async fn outcome(gateway: &TestGateway, identity: &Identity) -> Option<Code> {
     let mut node = ScriptedNode::connect(&gateway.controller(), identity).await.unwrap();
@@ -93,6 +90,53 @@ async fn a_removed_authority_cuts_the_sessions_that_it_let_in() {
 }
 
 #[tokio::test]
+async fn a_denied_certificate_is_cut_off_and_opens_no_new_stream() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let mut stolen = world.join(&gateway, "n1").await;
+    let bystander = world.join(&gateway, "n2").await;
+    // Certificates begin an hour before they are made.
+    let hour = jiff::SignedDuration::from_hours(1);
+    gateway.deny("n1", jiff::Timestamp::now() - hour - hour);
+    assert!(stolen.is_open(), "it was made after that");
+    gateway.deny("n1", jiff::Timestamp::now() - hour);
+    let _ = stolen.ended(SOON).await.expect("the stream ends");
+    eventually(SOON, async || !gateway.has_session("n1")).await;
+    assert!(bystander.is_open());
+    let failed = || gateway.gateway.gate.metrics.handshakes_failed.get();
+    gateway.deny("n1", jiff::Timestamp::now());
+    let before = failed();
+    // The client learns of it with its first read, which may be after its side of the handshake.
+    if let Ok(mut again) = ScriptedNode::connect(&gateway.controller(), &world.identity("n1")).await {
+        let _ = again.ended(SOON).await.expect("it is not let in");
+    }
+    eventually(SOON, async || failed() > before).await;
+    assert!(!gateway.has_session("n1"));
+    gateway.deny("somebody else", jiff::Timestamp::now());
+    assert!(world.join(&gateway, "n1").await.is_open(), "allowed again");
+}
+
+#[tokio::test]
+async fn a_mistake_of_ours_costs_the_session_that_it_hits_and_no_other() {
+    let world = World::new().await;
+    let broken = |settings: &mut horchestra_nodegate::settings::Settings| {
+        let names = horchestra_nodegate::strict::ReverseNames::by(SOON, |_| panic!("a mistake of ours"));
+        settings.strict_registration = Some(names);
+    };
+    let gateway = world.gateway_with(broken).await;
+    world.create_node("n2").await;
+    let bystander = world.join(&gateway, "n2").await;
+    let mut node = world.join(&gateway, "n1").await;
+    node.heartbeat().await.unwrap();
+    let status = node.ended(SOON).await.unwrap().unwrap();
+    assert_eq!(status.code(), Code::Internal, "{status}");
+    bystander.heartbeat().await.unwrap();
+    eventually(SOON, async || world.node("n2").await["status"]["ready"] == true).await;
+    assert!(bystander.is_open());
+    eventually(SOON, async || world.operator.store().session_of("n1").await.unwrap().is_none()).await;
+}
+
+#[tokio::test]
 async fn a_stream_does_not_outlive_its_certificate() {
     let world = World::new().await;
     let gateway = world.gateway().await;
@@ -123,15 +167,10 @@ async fn a_message_over_the_limit_ends_its_own_stream_only() {
 }
 
 /// Talks HTTP/1.1 to the gateway and returns all that comes back.
-async fn http1(world: &World, gateway: &TestGateway, offers: &[&[u8]]) -> String {
-    let mut roots = RootCertStore::empty();
-    let pem = &world.authority.pem().certificate;
-    roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
-    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = offers.iter().map(|offer| offer.to_vec()).collect();
+async fn http1(world: &World, gateway: &TestGateway, offers: &[&str]) -> String {
     let tcp = TcpStream::connect(gateway.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    let mut tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap();
+    let mut tls = TlsConnector::from(tls_client(world, None, offers)).connect(name, tcp).await.unwrap();
     tls.write_all(b"GET /apis HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
     // The connection may be closed without a TLS goodbye.
@@ -143,7 +182,7 @@ async fn http1(world: &World, gateway: &TestGateway, offers: &[&[u8]]) -> String
 async fn clients_of_the_api_are_told_that_it_is_elsewhere() {
     let world = World::new().await;
     let gateway = world.gateway().await;
-    for offers in [[].as_slice(), &[b"http/1.1".as_slice()]] {
+    for offers in [[].as_slice(), &["http/1.1"]] {
         let answer = http1(&world, &gateway, offers).await;
         assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
         assert!(answer.contains("content-type: text/plain"), "{answer}");

@@ -12,24 +12,28 @@ use horchestra_agent::scripted::ScriptedNode;
 use horchestra_auth::identity::{Credential, Identity};
 use horchestra_auth::pki::{Authority, HostName, Issued, Lifetime};
 use horchestra_auth::rbac::FixedPolicy;
-use horchestra_auth::{Authorizer, KeyRing, SecretKeys};
+use horchestra_auth::{Authorizer, DenyList, KeyRing, SecretKeys};
 use horchestra_core::Object;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_nodegate::gateway::{Gateway, GatewayTls};
 use horchestra_nodegate::settings::Settings;
 use horchestra_nodegate::tokens::Tokens;
 use horchestra_proto::node::v1::{AppStatus, DesiredState, NodeUsage, node_message};
-use horchestra_runtime::tls::KeyPairFiles;
+use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingServer};
 use horchestra_runtime::{Metrics, Tasks};
 use horchestra_service::{
     At, Body, Caller, DeleteOptions, ListRequest, Part, Patch, PatchType, RequestContext, Service,
     ServiceConfig, WriteOptions,
 };
-use horchestra_store::postgres::PostgresBackend;
+use horchestra_store::postgres::{Options, PostgresBackend};
 use horchestra_store::{Backend, Entry, MemoryBackend, MemoryDatabase, Store, StoreOptions};
 use horchestra_testkit::{TempDir, Template, TestDatabase, eventually};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use uuid::Uuid;
 
 /// Long enough for anything that is going to happen.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -47,18 +51,27 @@ enum Database {
 }
 
 impl Database {
-    /// A connection of its own; the in-memory one can be broken on demand.
-    fn connect(&self) -> (Arc<dyn Backend>, Option<Arc<MemoryBackend>>) {
+    /// A connection of its own; the in-memory one can be broken on demand, the other one closed.
+    fn connect(&self) -> (Arc<dyn Backend>, Connected) {
         match self {
             Database::Memory(database) => {
                 let backend = database.connect();
-                (backend.clone(), Some(backend))
+                (backend.clone(), Connected::Memory(backend))
             }
             Database::Postgres(database) => {
-                (PostgresBackend::open(database.url(), Default::default()).unwrap(), None)
+                let application = format!("gateway {}", Uuid::new_v4());
+                let options = Options { application, ..Options::default() };
+                let backend = PostgresBackend::open(database.url(), options).unwrap();
+                (backend.clone(), Connected::Postgres(backend))
             }
         }
     }
+}
+
+/// A gateway's connection to its database.
+enum Connected {
+    Memory(Arc<MemoryBackend>),
+    Postgres(Arc<PostgresBackend>),
 }
 
 /// A database, its operator, and the authority that everybody believes.
@@ -278,7 +291,7 @@ impl World {
             ..Settings::default()
         };
         adjust(&mut settings);
-        let (backend, breakable) = self.database.connect();
+        let (backend, connected) = self.database.connect();
         let store = Store::open(backend, StoreOptions::default());
         let service = Service::new(store, with_keys(keys));
         let metrics = Metrics::new("test", "0", None);
@@ -287,7 +300,7 @@ impl World {
         let gateway = Gateway::launch(service, settings, tokens, (nodes, internal), &tls, &metrics, &tasks);
         let authorities = self.authorities();
         let test =
-            TestGateway { gateway, breakable, address, internal: internal_address, tls, authorities, tasks };
+            TestGateway { gateway, connected, address, internal: internal_address, tls, authorities, tasks };
         eventually(SOON, async || test.gateway.gate.readiness()).await;
         test
     }
@@ -300,6 +313,16 @@ impl World {
         std::fs::write(&ca, &self.authority.pem().certificate).unwrap();
         GatewayTls::load(self.files("server", &server), &ca, self.files("controller", &controller), &ca)
             .unwrap()
+    }
+
+    /// What a replica of the API shows.
+    pub fn api_tls(&self) -> ReloadingServer {
+        let hosts = [HostName::parse("localhost").unwrap()];
+        let server = self.authority.server(&hosts, Lifetime::CLIENT).unwrap();
+        let ca = self.folder.path().join("api-clients.crt");
+        std::fs::write(&ca, &self.authority.pem().certificate).unwrap();
+        let clients = ClientCertificates::Optional { ca };
+        ReloadingServer::load(self.files("api", &server), clients, &[b"h2", b"http/1.1"]).unwrap()
     }
 
     /// The file of the authorities that gateways believe.
@@ -342,7 +365,7 @@ impl World {
 /// A gateway under test.
 pub struct TestGateway {
     pub gateway: Gateway,
-    breakable: Option<Arc<MemoryBackend>>,
+    connected: Connected,
     pub address: SocketAddr,
     pub internal: SocketAddr,
     tls: GatewayTls,
@@ -353,7 +376,10 @@ pub struct TestGateway {
 impl TestGateway {
     /// The gateway's own connection to the database, to be broken.
     pub fn backend(&self) -> &MemoryBackend {
-        self.breakable.as_ref().expect("a test in memory")
+        match &self.connected {
+            Connected::Memory(backend) => backend,
+            Connected::Postgres(_) => panic!("not a test in memory"),
+        }
     }
 
     pub fn controller(&self) -> Controller {
@@ -369,6 +395,13 @@ impl TestGateway {
         }
     }
 
+    /// Denies certificates of a name that have begun to be valid until then.
+    pub fn deny(&self, name: &str, begun_until: jiff::Timestamp) {
+        let mut list = DenyList::default();
+        list.deny_name(name, begun_until);
+        self.tls.nodes.deny(move |leaf| list.denies(leaf));
+    }
+
     pub fn has_session(&self, node: &str) -> bool {
         self.gateway.gate.sessions.get(node).is_some()
     }
@@ -380,6 +413,11 @@ impl TestGateway {
     /// Ends at once, giving nothing up: what kill -9 leaves behind.
     pub async fn crash(self) {
         self.tasks.finish(Duration::ZERO).await;
+        // The kernel closes the connections of a process that died.
+        if let Connected::Postgres(backend) = &self.connected {
+            self.gateway.gate.store.shutdown().await;
+            backend.close().await;
+        }
     }
 }
 
@@ -395,6 +433,27 @@ fn with_keys(secret_keys: Option<Arc<SecretKeys>>) -> ServiceConfig {
 
 pub fn secret_key(name: &str) -> Key {
     Key::namespaced(Kind::Secret, NAMESPACE, name)
+}
+
+/// The TLS side of a client, with a node's certificate or without, that offers these protocols.
+pub fn tls_client(world: &World, node: Option<&str>, offers: &[&str]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    let pem = &world.authority.pem().certificate;
+    roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+    let builder = ClientConfig::builder().with_root_certificates(roots);
+    let mut config = match node {
+        Some(name) => {
+            let issued = world.authority.node(name, Lifetime::CLIENT).unwrap();
+            let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes())
+                .collect::<Result<_, _>>()
+                .unwrap();
+            let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = offers.iter().map(|offer| offer.as_bytes().to_vec()).collect();
+    Arc::new(config)
 }
 
 pub fn app_key(name: &str) -> Key {
