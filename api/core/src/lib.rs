@@ -36,6 +36,7 @@ pub mod selector;
 pub mod status;
 pub mod table;
 pub mod time;
+pub mod usage;
 pub mod values;
 pub mod versions;
 pub mod yaml;

@@ -56,7 +56,8 @@ use uuid::Uuid;
 
 use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant, SessionRow,
+    TokenForm,
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
@@ -215,6 +216,8 @@ pub struct Pruned {
     pub gateways: usize,
     /// Heartbeats of nodes that have no Node.
     pub heartbeats: usize,
+    /// Samples of nodes that send none any more.
+    pub samples: usize,
 }
 
 /// The cluster-wide settings row.
@@ -377,7 +380,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Writes the settings if their version is still `expect` (0: there are none yet); false: it is not.
     fn write_settings(&self, body: Bytes, expect: i64) -> Answer<'_, bool>;
 
-    // ---- leases, gateways, sessions, heartbeats: see the methods of `Store` with these names ------------
+    // ---- leases, gateways, sessions, heartbeats, samples: see the methods of `Store` with these names ---
 
     fn acquire_lease<'a>(&'a self, name: &'a str, holder: Uuid, ttl: Duration) -> Answer<'a, Option<Lease>>;
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Answer<'a, bool>;
@@ -416,6 +419,9 @@ pub trait Backend: Send + Sync + 'static {
 
     fn record_heartbeats<'a>(&'a self, beats: &'a [Heartbeat]) -> Answer<'a, ()>;
     fn heartbeats(&self) -> Answer<'_, Vec<HeartbeatRow>>;
+
+    fn record_samples<'a>(&'a self, samples: &'a [Samples]) -> Answer<'a, ()>;
+    fn samples<'a>(&'a self, nodes: &'a [String], within: Duration) -> Answer<'a, Vec<SamplesRow>>;
 
     // ---- records of pushes, holds: see the module `pushes` ------------------------------------------------
 

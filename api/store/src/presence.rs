@@ -1,6 +1,8 @@
-//! Leases, gateways, sessions and heartbeats as values.
+//! Leases, gateways, sessions, heartbeats and samples as values.
 
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use uuid::Uuid;
 
@@ -91,4 +93,22 @@ pub struct HeartbeatRow {
     pub now: i64,
     /// Whether any gateway was within its term then: without one nobody hears nodes.
     pub served: bool,
+}
+
+/// What was measured on a node, to be kept in the place of what was before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Samples {
+    pub node: String,
+    /// The session that brought them.
+    pub grant: SessionGrant,
+    pub body: Bytes,
+}
+
+/// Kept samples of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SamplesRow {
+    pub node: String,
+    /// By the database clock, at the time of the query.
+    pub age: Duration,
+    pub body: Bytes,
 }

@@ -282,7 +282,7 @@ impl Store {
         self.inner.backend.lease_hints()
     }
 
-    // ---- gateways, sessions, heartbeats -------------------------------------------------------------
+    // ---- gateways, sessions, heartbeats, samples ----------------------------------------------------
 
     /// Registers this gateway or prolongs its term (database clock). False: the term had ended and its
     /// sessions may have been taken over.
@@ -359,8 +359,8 @@ impl Store {
         read(self.inner.backend.sessions()).await
     }
 
-    /// Removes sessions that no gateway serves, gateways whose term has ended and heartbeats of nodes that have
-    /// no Node: of each at most `limit` that were last heard of longer ago than `age`. A gateway that comes
+    /// Removes sessions that no gateway serves, gateways whose term has ended, heartbeats of nodes that have no
+    /// Node and samples: of each at most `limit` that were last heard of longer ago than `age`. A gateway that comes
     /// back all the same finds its sessions lost, as if another had taken them over.
     pub async fn prune_presence(&self, age: Duration, limit: usize) -> Result<Pruned, ReadError> {
         read(self.inner.backend.prune_presence(age, limit)).await
@@ -430,6 +430,17 @@ impl Store {
     /// nor explained is taken off it.
     pub async fn release_hold(&self, node: Option<&str>) -> Result<bool, ReadError> {
         read(self.inner.backend.release_hold(node)).await
+    }
+
+    /// Keeps what was measured on nodes (database clock), one statement for all. Of a node whose session is
+    /// another by now nothing is kept. Samples are lost when the database crashes.
+    pub async fn record_samples(&self, samples: &[Samples]) -> Result<(), ReadError> {
+        read(self.inner.backend.record_samples(samples)).await
+    }
+
+    /// The samples of these nodes that were kept `within` this time; in any order.
+    pub async fn samples(&self, nodes: &[String], within: Duration) -> Result<Vec<SamplesRow>, ReadError> {
+        read(self.inner.backend.samples(nodes, within)).await
     }
 
     // ---- the past, claims, settings, upkeep ---------------------------------------------------------

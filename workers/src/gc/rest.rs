@@ -31,12 +31,14 @@ impl GarbageCollection {
         self.metrics.count_many("sessions_ended", pruned.sessions);
         self.metrics.count_many("gateways_removed", pruned.gateways);
         self.metrics.count_many("heartbeats_removed", pruned.heartbeats);
-        let removed = pruned.sessions + pruned.gateways + pruned.heartbeats;
+        self.metrics.count_many("samples_removed", pruned.samples);
+        let removed = pruned.sessions + pruned.gateways + pruned.heartbeats + pruned.samples;
         if removed > 0 {
             tracing::info!(
                 sessions = pruned.sessions,
                 gateways = pruned.gateways,
                 heartbeats = pruned.heartbeats,
+                samples = pruned.samples,
                 "presence that stood for nothing was removed"
             );
         }

@@ -38,7 +38,8 @@ use crate::backend::{
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant, SessionRow,
+    TokenForm,
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord, reason};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
@@ -607,5 +608,13 @@ impl Backend for MemoryBackend {
 
     fn released_claims<'a>(&'a self, space: &'a str, within: Duration) -> Answer<'a, Vec<String>> {
         self.with(move |state, now| state.tables.released_claims(space, now - micros(within)))
+    }
+
+    fn record_samples<'a>(&'a self, samples: &'a [Samples]) -> Answer<'a, ()> {
+        self.with(|state, now| state.presence.record_samples(samples, now))
+    }
+
+    fn samples<'a>(&'a self, nodes: &'a [String], within: Duration) -> Answer<'a, Vec<SamplesRow>> {
+        self.with(move |state, now| state.presence.samples(nodes, now, micros(within)))
     }
 }

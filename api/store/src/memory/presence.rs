@@ -1,11 +1,13 @@
-//! Leases, gateways, sessions and heartbeats. Times are microseconds of the database clock.
+//! Leases, gateways, sessions, heartbeats and samples. Times are microseconds of the database clock.
 
+use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 use uuid::Uuid;
 
 use crate::backend::Pruned;
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant, SessionRow,
+    TokenForm,
 };
 
 #[derive(Clone, Default)]
@@ -15,6 +17,7 @@ pub(super) struct Presence {
     sessions: OrdMap<String, Session>,
     heartbeats: OrdMap<String, (Heartbeat, i64)>,
     token_forms: OrdMap<String, TokenForm>,
+    samples: OrdMap<String, (Bytes, i64)>,
     last_session_epoch: i64,
     /// By name, with the moment until which they were issued.
     denied_names: OrdMap<String, i64>,
@@ -195,6 +198,8 @@ impl Presence {
         let gateways: Vec<Uuid> = ended.map(|(id, _)| *id).take(limit).collect();
         let silent = self.heartbeats.iter().filter(|(node, (_, at))| *at < horizon && !known(node));
         let heartbeats: Vec<String> = silent.map(|(node, _)| node.clone()).take(limit).collect();
+        let old = self.samples.iter().filter(|(_, (_, at))| *at < horizon);
+        let samples: Vec<String> = old.map(|(node, _)| node.clone()).take(limit).collect();
         for node in &sessions {
             self.sessions.remove(node);
         }
@@ -204,7 +209,15 @@ impl Presence {
         for node in &heartbeats {
             self.heartbeats.remove(node);
         }
-        Pruned { sessions: sessions.len(), gateways: gateways.len(), heartbeats: heartbeats.len() }
+        for node in &samples {
+            self.samples.remove(node);
+        }
+        Pruned {
+            sessions: sessions.len(),
+            gateways: gateways.len(),
+            heartbeats: heartbeats.len(),
+            samples: samples.len(),
+        }
     }
 
     pub fn denied(&self) -> Vec<DeniedCertificates> {
@@ -263,5 +276,27 @@ impl Presence {
             served,
         };
         self.heartbeats.values().map(row).collect()
+    }
+
+    pub fn record_samples(&mut self, samples: &[Samples], now: i64) {
+        for Samples { node, grant, body } in samples {
+            if self.session_is(node, grant.epoch, grant.session) {
+                self.samples.insert(node.clone(), (body.clone(), now));
+            }
+        }
+    }
+
+    pub fn samples(&self, nodes: &[String], now: i64, within: i64) -> Vec<SamplesRow> {
+        let fresh = |node: &String| {
+            let (body, at) = self.samples.get(node)?;
+            let age = now.saturating_sub(*at);
+            let row = SamplesRow {
+                node: node.clone(),
+                age: std::time::Duration::from_micros(u64::try_from(age).unwrap_or(0)),
+                body: body.clone(),
+            };
+            (age <= within).then_some(row)
+        };
+        nodes.iter().filter_map(fresh).collect()
     }
 }

@@ -31,6 +31,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (9, "push_holds", include_str!("../../../../migrations/0009_push_holds.sql")),
     (10, "token_forms", include_str!("../../../../migrations/0010_token_forms.sql")),
     (11, "addresses", include_str!("../../../../migrations/0011_addresses.sql")),
+    (12, "samples", include_str!("../../../../migrations/0012_samples.sql")),
     (13, "gateways", include_str!("../../../../migrations/0013_gateways.sql")),
 ];
 

@@ -70,7 +70,8 @@ use crate::backend::{
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant, SessionRow,
+    TokenForm,
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
@@ -418,5 +419,13 @@ impl Backend for PostgresBackend {
 
     fn released_claims<'a>(&'a self, space: &'a str, within: Duration) -> Answer<'a, Vec<String>> {
         self.read_released(space, within).boxed()
+    }
+
+    fn record_samples<'a>(&'a self, samples: &'a [Samples]) -> Answer<'a, ()> {
+        self.write_samples(samples).boxed()
+    }
+
+    fn samples<'a>(&'a self, nodes: &'a [String], within: Duration) -> Answer<'a, Vec<SamplesRow>> {
+        self.read_samples(nodes, within).boxed()
     }
 }

@@ -1,4 +1,4 @@
-//! Leases, gateways, sessions and heartbeats. Whatever a guard reads changes in a function that holds the
+//! Leases, gateways, sessions, heartbeats and samples. Whatever a guard reads changes in a function that holds the
 //! ordering lock; all else are plain statements on tables of their own. Every time is the database's.
 
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::statements::{self, Statement};
 use super::{PostgresBackend, errors};
 use crate::backend::{BackendError, Pruned};
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, SessionClaim, SessionGrant, SessionRow, TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant, SessionRow,
+    TokenForm,
 };
 
 fn micros(duration: Duration) -> i64 {
@@ -147,7 +148,8 @@ impl PostgresBackend {
         self.prune(statements::PRUNE_SEEN, age, limit).await?;
         let gateways = self.prune(statements::PRUNE_GATEWAYS, age, limit).await?;
         let heartbeats = self.prune(statements::PRUNE_HEARTBEATS, age, limit).await?;
-        Ok(Pruned { sessions, gateways, heartbeats })
+        let samples = self.prune(statements::PRUNE_SAMPLES, age, limit).await?;
+        Ok(Pruned { sessions, gateways, heartbeats, samples })
     }
 
     async fn prune(&self, statement: Statement, age: i64, limit: i64) -> Result<usize, BackendError> {
@@ -188,6 +190,41 @@ impl PostgresBackend {
         let query = sqlx::query(statement.sql).bind(node).bind(as_secrets).bind(overrule);
         token_form(&self.change_one(statement, query).await?).map_err(errors::of_read)
     }
+
+    pub(super) async fn write_samples(&self, samples: &[Samples]) -> Result<(), BackendError> {
+        // As with heartbeats.
+        let mut last: std::collections::BTreeMap<&str, &Samples> = std::collections::BTreeMap::new();
+        last.extend(samples.iter().map(|of_node| (of_node.node.as_str(), of_node)));
+        let nodes: Vec<&str> = last.keys().copied().collect();
+        let epochs: Vec<i64> = last.values().map(|of_node| of_node.grant.epoch).collect();
+        let sessions: Vec<Uuid> = last.values().map(|of_node| of_node.grant.session).collect();
+        let bodies: Vec<&[u8]> = last.values().map(|of_node| of_node.body.as_ref()).collect();
+        let query =
+            sqlx::query(statements::RECORD_SAMPLES.sql).bind(nodes).bind(epochs).bind(sessions).bind(bodies);
+        self.change(statements::RECORD_SAMPLES, query).await.map(drop)
+    }
+
+    pub(super) async fn read_samples(
+        &self,
+        nodes: &[String],
+        within: Duration,
+    ) -> Result<Vec<SamplesRow>, BackendError> {
+        let query = sqlx::query(statements::SAMPLES.sql).bind(nodes).bind(micros(within));
+        let rows = self.read(statements::SAMPLES, query).await?;
+        rows.iter().map(samples).collect::<Result<_, _>>().map_err(errors::of_read)
+    }
+}
+
+fn samples(row: &PgRow) -> Result<SamplesRow, sqlx::Error> {
+    Ok(SamplesRow {
+        node: row.try_get("node")?,
+        age: age(row)?,
+        body: row.try_get::<Vec<u8>, _>("body")?.into(),
+    })
+}
+
+fn age(row: &PgRow) -> Result<Duration, sqlx::Error> {
+    Ok(Duration::from_micros(u64::try_from(row.try_get::<i64, _>("age")?).unwrap_or(0)))
 }
 
 fn token_form(row: &PgRow) -> Result<TokenForm, sqlx::Error> {
@@ -222,7 +259,7 @@ fn heartbeat(row: &PgRow) -> Result<HeartbeatRow, sqlx::Error> {
             allocated_memory: row.try_get("allocated_memory")?,
         },
         at: row.try_get("at")?,
-        age: Duration::from_micros(u64::try_from(row.try_get::<i64, _>("age")?).unwrap_or(0)),
+        age: age(row)?,
         now: row.try_get("now")?,
         served: row.try_get("served")?,
     })

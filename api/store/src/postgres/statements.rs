@@ -453,6 +453,28 @@ pub const CHOOSE_TOKEN_FORM: Statement = keyed(
     "choose_token_form",
     "select as_secrets, salt from horchestra.choose_token_form($1::text, $2::boolean, $3::boolean)",
 );
+/// $1 nodes, $2 epochs, $3 sessions, $4 documents.
+pub const RECORD_SAMPLES: Statement = keyed(
+    "record_samples",
+    "insert into horchestra.samples as h (node, at, body) select t.node, clock_timestamp(), t.body \
+     from unnest($1::text[], $2::bigint[], $3::uuid[], $4::bytea[]) t(node, epoch, session, body) \
+     join horchestra.node_sessions s on s.node = t.node and s.epoch = t.epoch and s.session = t.session \
+     order by t.node on conflict (node) do update set at = excluded.at, body = excluded.body",
+);
+/// $1 nodes, $2 microseconds.
+pub const SAMPLES: Statement = keyed(
+    "samples",
+    "select node, greatest(0, (extract(epoch from clock_timestamp() - at) * 1000000)::bigint) as age, body \
+     from horchestra.samples where node = any ($1::text[]) \
+     and at >= clock_timestamp() - $2::bigint * interval '1 microsecond'",
+);
+/// $1 age in microseconds, $2 how many.
+pub const PRUNE_SAMPLES: Statement = keyed(
+    "prune_samples",
+    "delete from horchestra.samples h using (select x.node from horchestra.samples x \
+     where x.at < clock_timestamp() - $1::bigint * interval '1 microsecond' order by x.node limit $2) old \
+     where h.node = old.node and h.at < clock_timestamp() - $1::bigint * interval '1 microsecond'",
+);
 
 /// Partitions of the log with their bounds, lowest first. A pending detach is one that was interrupted.
 pub const PARTITIONS: Statement = keyed(
@@ -577,6 +599,9 @@ pub const ALL: &[Statement] = &[
     SETTLE_HOME,
     TOKEN_FORM,
     CHOOSE_TOKEN_FORM,
+    RECORD_SAMPLES,
+    SAMPLES,
+    PRUNE_SAMPLES,
     PARTITIONS,
     DETACHED_PARTITIONS,
     NEWEST_AGE,

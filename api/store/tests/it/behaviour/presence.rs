@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::join_all;
-use horchestra_store::{DeniedCertificates, Heartbeat, Pruned, SessionClaim, SessionGrant, SessionRow};
+use horchestra_store::{DeniedCertificates, Heartbeat, Pruned, Samples, SessionClaim, SessionGrant, SessionRow};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -199,6 +200,58 @@ pub async fn heartbeats_are_kept_with_their_age(world: &World) {
     assert_eq!(within(store.fresh()).await.expect("fresh").revision(), base, "no object changed");
 }
 
+pub async fn samples_are_kept_for_the_session_that_brought_them(world: &World) {
+    let (store, other) = (world.store().await, world.store().await);
+    let gateway = Uuid::new_v4();
+    within(store.renew_gateway(gateway, "127.0.0.1:1", LONG)).await.expect("renewed");
+    let mut grants = Vec::new();
+    for name in ["a", "b"] {
+        let grant = within(store.claim_session(claim(gateway, name), LONG)).await.expect("answered");
+        grants.push(grant.expect("free"));
+    }
+    let samples = |node: &str, grant: &SessionGrant, body: &'static str| Samples {
+        node: node.into(),
+        grant: grant.clone(),
+        body: Bytes::from_static(body.as_bytes()),
+    };
+    let kept = async |names: &[&str], age| {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut rows = within(other.samples(&names, age)).await.expect("read");
+        assert!(rows.iter().all(|row| row.age < PATIENCE));
+        rows.sort_by(|a, b| a.node.cmp(&b.node));
+        rows.into_iter()
+            .map(|row| format!("{}={}", row.node, String::from_utf8_lossy(&row.body)))
+            .collect::<Vec<_>>()
+    };
+    within(store.record_samples(&[])).await.expect("kept");
+    assert!(kept(&["a"], LONG).await.is_empty());
+    let first = [samples("a", &grants[0], "one"), samples("b", &grants[1], "two")];
+    within(store.record_samples(&first)).await.expect("kept");
+    assert_eq!(kept(&["a", "b", "c"], LONG).await, ["a=one", "b=two"]);
+    assert_eq!(kept(&["b"], LONG).await, ["b=two"], "those that are asked for");
+
+    // Twice in one statement: the last counts. Of another session: nothing is kept.
+    let again = [
+        samples("a", &grants[0], "three"),
+        samples("a", &grants[0], "four"),
+        samples("b", &grants[0], "false"),
+        samples("c", &grants[0], "false"),
+    ];
+    within(store.record_samples(&again)).await.expect("kept");
+    assert_eq!(kept(&["a", "b", "c"], LONG).await, ["a=four", "b=two"]);
+    within(store.release_session("a", &grants[0])).await.expect("released");
+    within(store.record_samples(&[samples("a", &grants[0], "late")])).await.expect("answered");
+    assert_eq!(kept(&["a"], LONG).await, ["a=four"], "the session was over");
+
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert!(kept(&["a", "b"], Duration::from_millis(1)).await.is_empty(), "too old");
+    let prune =
+        async |limit| within(store.prune_presence(Duration::from_millis(1), limit)).await.expect("answered");
+    assert_eq!(within(store.prune_presence(LONG, 10)).await.expect("answered").samples, 0);
+    assert_eq!((prune(1).await.samples, prune(10).await.samples), (1, 1));
+    assert!(kept(&["a", "b"], LONG).await.is_empty());
+}
+
 pub async fn presence_that_stands_for_nothing_is_pruned(world: &World) {
     let store = world.store().await;
     let (alive, dead) = (Uuid::new_v4(), Uuid::new_v4());
@@ -219,9 +272,12 @@ pub async fn presence_that_stands_for_nothing_is_pruned(world: &World) {
     let prune = async |age, limit| within(store.prune_presence(age, limit)).await.expect("answered");
     assert_eq!(prune(LONG, 10).await, none, "too fresh, all of it");
     tokio::time::sleep(Duration::from_millis(5)).await;
-    let one_of_each = Pruned { sessions: 1, gateways: 1, heartbeats: 1 };
+    let one_of_each = Pruned { sessions: 1, gateways: 1, heartbeats: 1, samples: 0 };
     assert_eq!(prune(Duration::from_millis(1), 1).await, one_of_each, "not more at a time than asked for");
-    assert_eq!(prune(Duration::from_millis(1), 10).await, Pruned { gateways: 0, heartbeats: 1, sessions: 2 });
+    assert_eq!(
+        prune(Duration::from_millis(1), 10).await,
+        Pruned { gateways: 0, heartbeats: 1, sessions: 2, samples: 0 }
+    );
     assert_eq!(prune(Duration::from_millis(1), 10).await, none);
     let nodes = |rows: Vec<SessionRow>| rows.into_iter().map(|row| row.node).collect::<Vec<_>>();
     assert_eq!(nodes(within(store.sessions()).await.expect("read")), ["a"]);

@@ -4,6 +4,7 @@ pub mod database;
 mod leaving;
 mod oracle;
 mod races;
+mod samples;
 mod schema;
 mod upkeep;
 

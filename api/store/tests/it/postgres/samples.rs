@@ -1,0 +1,75 @@
+//! The table of samples: unlogged, and no larger than what is in it, however often that is replaced.
+
+use std::time::Duration;
+
+use horchestra_store::{Backend, Samples, SessionClaim};
+use sqlx::postgres::PgConnection;
+use sqlx::{Connection, Row};
+use uuid::Uuid;
+
+use super::database::{connect, database};
+
+const NODES: usize = 200;
+const ROUNDS: usize = 30;
+/// Of a node with twenty workloads, as documents are.
+const BYTES: usize = 4_500;
+
+async fn size(connection: &mut PgConnection) -> i64 {
+    let query = sqlx::query("select pg_relation_size('horchestra.samples')");
+    query.fetch_one(connection).await.expect("the table").get(0)
+}
+
+/// Text that packs about as well as a document of samples.
+fn document(seed: usize) -> Vec<u8> {
+    let entry = |number: usize| {
+        let counter = (seed * 7_919 + number * 104_729) % 1_000_003;
+        format!(
+            r#"{{"ns":"team","name":"app-{number}","usage":{{"cpu":{counter},"memory":{}}}}},"#,
+            counter * 31
+        )
+    };
+    let mut text: Vec<u8> = (0..).flat_map(|number| entry(number).into_bytes()).take(BYTES).collect();
+    text.shrink_to_fit();
+    text
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_replaced_in_place() {
+    let database = database().await;
+    let backend = connect(&database);
+    let gateway = Uuid::new_v4();
+    backend.renew_gateway(gateway, "127.0.0.1:1", Duration::from_secs(600)).await.expect("renewed");
+    let mut sessions = Vec::new();
+    for number in 0..NODES {
+        let node = format!("node-{number}");
+        let claim = SessionClaim { node: node.clone(), gateway, peer: "x".into(), certificate: "x".into() };
+        let grant = backend.claim_session(claim, Duration::from_secs(60)).await.expect("answered");
+        sessions.push((node, grant.expect("free")));
+    }
+    let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
+    let mut sizes = Vec::new();
+    for round in 0..ROUNDS {
+        let samples: Vec<Samples> = sessions
+            .iter()
+            .enumerate()
+            .map(|(number, (node, grant))| Samples {
+                node: node.clone(),
+                grant: grant.clone(),
+                body: document(round * NODES + number).into(),
+            })
+            .collect();
+        backend.record_samples(&samples).await.expect("kept");
+        sizes.push(size(&mut connection).await);
+    }
+    let query = "select relpersistence::text, pg_relation_size(reltoastrelid), \
+                 (select sum(octet_length(body)) from horchestra.samples)::bigint \
+                 from pg_class where oid = 'horchestra.samples'::regclass";
+    let row = sqlx::query(query).fetch_one(&mut connection).await.expect("the table");
+    let (persistence, aside, plain): (String, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!(persistence, "u", "a crash may take it");
+    assert_eq!(plain, i64::try_from(NODES * BYTES).expect("small"));
+    assert_eq!(aside, 0, "everything is in the rows");
+    // Room for dead rows while somebody still looks at them, and no more for each round.
+    assert!(sizes[ROUNDS - 1] < 8 * sizes[0], "it grows and grows: {sizes:?}");
+    backend.close().await;
+}
