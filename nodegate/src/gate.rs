@@ -19,6 +19,7 @@ use crate::holds::{self, HoldsKnown};
 use crate::logs::LogBudget;
 use crate::metrics::{GateMetrics, Now};
 use crate::records::{self, Records};
+use crate::samples;
 use crate::session::registry::Registry;
 use crate::session::told::Told;
 use crate::settings::Settings;
@@ -116,6 +117,7 @@ impl Gate {
         self.tasks.spawn("fleet", publish::run(Arc::clone(self), stop.clone()));
         self.tasks.spawn("addresses", addresses::run(Arc::clone(self), stop.clone()));
         self.tasks.spawn("heartbeats", beats::run(Arc::clone(self), stop.clone()));
+        self.tasks.spawn("samples", samples::run(Arc::clone(self), stop.clone()));
     }
 
     /// Takes no new sessions and sends those that are open away, spread over time so that the other gateways

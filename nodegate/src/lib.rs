@@ -2,9 +2,10 @@
 //!
 //! A gateway ends the streams of nodes. For each it holds a session that the database knows as the node's only
 //! live one ([`session`]); down the stream goes what the node is to run ([`desired`]); up come heartbeats
-//! ([`beats`]), what the node says of itself ([`node_status`]) and of its workloads ([`app_status`]), and
-//! pieces of logs that somebody reads ([`logs`], [`relay`]). What each node may hold is on record ([`records`]), so
-//! that a database that forgot something destroys nothing ([`desired::decision`], [`holds`]). Whether a gateway may act at all is a matter of
+//! ([`beats`]), what the node says of itself ([`node_status`]) and of its workloads ([`app_status`]), what it
+//! measures ([`samples`]), and pieces of logs that somebody reads ([`logs`], [`relay`]). What each node may hold is on
+//! record ([`records`]), so that a database that forgot something destroys nothing ([`desired::decision`], [`holds`]).
+//! Whether a gateway may act at all is a matter of
 //! its term ([`term`]). Any number of gateways work beside each other and know nothing of each other but what
 //! is in the database: killing one costs its nodes one reconnect.
 
@@ -25,6 +26,7 @@ pub mod node_status;
 pub mod records;
 pub mod relay;
 pub mod run;
+pub mod samples;
 pub mod session;
 pub mod settings;
 pub mod strict;

@@ -47,6 +47,8 @@ pub struct GateMetrics {
     pub reports_dropped: Family<Why, Counter>,
     pub fenced: Counter,
     pub samples: Counter,
+    pub samples_dropped: Family<Why, Counter>,
+    pub samples_kept: Counter,
     pub logs_opened: Counter,
     pub log_chunks_dropped: Counter,
     pub events_observed: Family<FateLabels, Counter>,
@@ -87,6 +89,11 @@ impl GateMetrics {
             reports_dropped: metrics.counters("gate_reports_dropped", "Reports that were not believed"),
             fenced: metrics.counter("gate_fenced", "Writes refused because the session had been lost"),
             samples: metrics.counter("gate_samples", "Usage samples received"),
+            samples_dropped: metrics.counters("gate_samples_dropped", "Usage samples that do not count"),
+            samples_kept: metrics.counter(
+                "gate_samples_kept",
+                "Times that the samples of a node were written to the database",
+            ),
             logs_opened: metrics.counter("gate_logs_opened", "Logs opened"),
             log_chunks_dropped: metrics
                 .counter("gate_log_chunks_dropped", "Pieces of logs dropped for slow readers"),
@@ -111,6 +118,15 @@ impl GateMetrics {
     /// How many reports were dropped for this reason.
     pub fn reports_dropped_for(&self, why: &'static str) -> u64 {
         self.reports_dropped.get_or_create(&Why { why }).get()
+    }
+
+    pub fn sample_dropped(&self, why: &'static str) {
+        self.samples_dropped.get_or_create(&Why { why }).inc();
+    }
+
+    /// How many samples were dropped for this reason.
+    pub fn samples_dropped_for(&self, why: &'static str) -> u64 {
+        self.samples_dropped.get_or_create(&Why { why }).get()
     }
 
     pub fn wrote(&self, changed: bool) {

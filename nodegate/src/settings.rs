@@ -34,6 +34,8 @@ pub struct Settings {
     pub touch_every: Duration,
     /// How often heartbeats are recorded.
     pub beat_every: Duration,
+    /// How often samples are kept.
+    pub sample_every: Duration,
     /// How often a desired state is sent again though nothing changed; `None` = never.
     pub resend_every: Option<Duration>,
     /// Shortest time between two pushes to one node.
@@ -134,6 +136,7 @@ impl Default for Settings {
             stale_after: SHORTEST_STALE,
             touch_every: secs(5),
             beat_every: secs(1),
+            sample_every: secs(1),
             resend_every: Some(secs(300)),
             push_gap: millis(200),
             urgent_gap: millis(50),

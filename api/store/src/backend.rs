@@ -56,8 +56,8 @@ use uuid::Uuid;
 
 use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant, SessionRow,
-    TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant,
+    SessionRow, TokenForm,
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};

@@ -18,14 +18,8 @@ use crate::addresses;
 use crate::gate::Gate;
 
 /// What desired state is made of.
-pub const KINDS: [Kind; 6] = [
-    Kind::Node,
-    Kind::PersistentVolume,
-    Kind::Secret,
-    Kind::SecretStore,
-    Kind::Service,
-    Kind::Application,
-];
+pub const KINDS: [Kind; 6] =
+    [Kind::Node, Kind::PersistentVolume, Kind::Secret, Kind::SecretStore, Kind::Service, Kind::Application];
 
 /// Pause before a feed that broke is started again.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);

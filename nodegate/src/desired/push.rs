@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::account::{Account, Later};
 use super::decision::{Decision, Why};
-use super::form::{Form, Signature};
 use super::fleet::Part;
+use super::form::{Form, Signature};
 use super::index::{Hurry, View};
 use super::networks::NodeNetworks;
 use super::supply::{Missing, SupplySignature, TokenTerms, supply};

@@ -32,6 +32,7 @@ use tonic::Status;
 use crate::desired::account::InFlight;
 use crate::desired::bell::Bell;
 use crate::logs::SessionLogs;
+use crate::samples::SessionSamples;
 use first_report::FirstReport;
 use inbox::Inbox;
 use outbound::Outbound;
@@ -51,6 +52,7 @@ pub struct Session {
     pub first_report: FirstReport,
     pub bell: Bell,
     pub logs: SessionLogs,
+    pub samples: SessionSamples,
     opened: Instant,
     /// When the node was last heard of, in milliseconds since `opened`.
     heard: AtomicU64,
@@ -73,6 +75,7 @@ impl Session {
             first_report: FirstReport::default(),
             bell: Bell::default(),
             logs: SessionLogs::default(),
+            samples: SessionSamples::default(),
             opened: Instant::now(),
             heard: AtomicU64::new(0),
             touched: AtomicU64::new(0),

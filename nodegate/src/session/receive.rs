@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use horchestra_core::kind::{Key, Kind};
-use horchestra_proto::node::v1::{AppMetrics, AppStatus, NodeMessage, node_message::Body};
+use horchestra_proto::node::v1::{AppStatus, NodeMessage, node_message::Body};
 use tokio::time::{Instant, sleep_until};
 use tonic::{Code, Status, Streaming};
 
@@ -101,14 +101,22 @@ impl Receiving {
                     gate.metrics.dropped("not_sent");
                 }
             }
-            Some(Body::NodeUsage(_)) => {
+            Some(Body::NodeUsage(usage)) => {
                 let verdict = self.pass.end();
                 self.follow(gate, session, verdict);
                 gate.metrics.samples.inc();
+                if let Err(why) = gate.take_node_sample(session, &usage) {
+                    gate.metrics.sample_dropped(why.text());
+                }
             }
             Some(Body::AppMetrics(sample)) => {
                 gate.metrics.samples.inc();
-                self.count_kills(gate, session, sample);
+                let name: AppName = (sample.namespace.clone(), sample.name.clone());
+                let kills = sample.oom_kills;
+                match gate.take_app_sample(session, sample) {
+                    Ok(()) => self.count_kills(gate, session, name, kills),
+                    Err(why) => gate.metrics.sample_dropped(why.text()),
+                }
             }
             Some(Body::LogChunk(chunk)) => gate.log_chunk(session, chunk),
             None => {}
@@ -116,17 +124,13 @@ impl Receiving {
     }
 
     /// The first count of a session is where counting begins; one that is lower is of another run.
-    fn count_kills(&mut self, gate: &Gate, session: &Session, sample: AppMetrics) {
-        let name: AppName = (sample.namespace, sample.name);
-        if !session.sent.contains(&name) {
-            return;
-        }
+    fn count_kills(&mut self, gate: &Gate, session: &Session, name: AppName, kills: i64) {
         if self.oom_kills.len() >= KILLS_REMEMBERED && !self.oom_kills.contains_key(&name) {
             self.oom_kills.clear();
         }
         let key = Key::namespaced(Kind::Application, name.0.as_str(), name.1.as_str());
-        let before = self.oom_kills.insert(name, sample.oom_kills).unwrap_or(i64::MAX);
-        let more = sample.oom_kills.saturating_sub(before);
+        let before = self.oom_kills.insert(name, kills).unwrap_or(i64::MAX);
+        let more = kills.saturating_sub(before);
         if more > 0 {
             events::oom_killed(gate, session, &key, more);
         }

@@ -12,6 +12,7 @@ mod postgres;
 mod registration;
 mod reports;
 mod routes;
+mod samples;
 mod secrets;
 mod services;
 mod sessions;

@@ -277,6 +277,7 @@ impl World {
             margin: millis(500),
             touch_every: millis(100),
             beat_every: millis(50),
+            sample_every: millis(50),
             resend_every: None,
             settle: Duration::ZERO,
             first_report: Duration::ZERO,

@@ -28,7 +28,9 @@ fn object(kind: Kind, namespace: &str, name: &str, n: u128, rest: Value) -> Valu
     let mut object = json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": metadata});
     for (member, value) in rest.as_object().unwrap() {
         match (member.as_str(), value.as_object()) {
-            ("metadata", Some(more)) => more.iter().for_each(|(name, value)| object["metadata"][name] = value.clone()),
+            ("metadata", Some(more)) => {
+                more.iter().for_each(|(name, value)| object["metadata"][name] = value.clone())
+            }
             _ => object[member] = value.clone(),
         }
     }
@@ -41,23 +43,47 @@ fn fleet() -> Vec<Value> {
     let owner = json!([{"apiVersion": "horchestra.io/v1", "kind": "ApplicationSet", "name": "shop", "uid": uid(20),
         "controller": true, "blockOwnerDeletion": true}]);
     vec![
-        object(Kind::Application, "team", "shop-web", 30, json!({
-            "metadata": {"ownerReferences": owner, "resourceVersion": HIGHEST.to_string(),
-                "finalizers": ["horchestra.io/node-teardown"], "managedFields": [{"manager": "x"}]},
-            "spec": {"image": "web:1", "hostNetwork": true, "unheardOf": {"kept": [1]},
-                "securityContext": {"runAsUser": 1_000_065_536, "runAsGroup": 1_000_065_536},
-                "placement": {"nodeName": "n1"}, "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}},
-            "status": {"phase": "Running", "observedGeneration": 3, "attempts": 2},
-        })),
-        object(Kind::Application, "team", "leaving", 31, json!({
-            "metadata": {"deletionTimestamp": "2024-05-02T10:00:00Z", "finalizers": ["horchestra.io/node-teardown"]},
-            "spec": {"image": "old:1", "placement": {"nodeName": "n1"}},
-        })),
-        object(Kind::Service, "team", "web", 40, json!({"spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}})),
+        object(
+            Kind::Application,
+            "team",
+            "shop-web",
+            30,
+            json!({
+                "metadata": {"ownerReferences": owner, "resourceVersion": HIGHEST.to_string(),
+                    "finalizers": ["horchestra.io/node-teardown"], "managedFields": [{"manager": "x"}]},
+                "spec": {"image": "web:1", "hostNetwork": true, "unheardOf": {"kept": [1]},
+                    "securityContext": {"runAsUser": 1_000_065_536, "runAsGroup": 1_000_065_536},
+                    "placement": {"nodeName": "n1"}, "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}},
+                "status": {"phase": "Running", "observedGeneration": 3, "attempts": 2},
+            }),
+        ),
+        object(
+            Kind::Application,
+            "team",
+            "leaving",
+            31,
+            json!({
+                "metadata": {"deletionTimestamp": "2024-05-02T10:00:00Z", "finalizers": ["horchestra.io/node-teardown"]},
+                "spec": {"image": "old:1", "placement": {"nodeName": "n1"}},
+            }),
+        ),
+        object(
+            Kind::Service,
+            "team",
+            "web",
+            40,
+            json!({"spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}}),
+        ),
         object(Kind::Secret, "team", "db", 50, json!({"type": "Opaque", "data": {"password": "czNjcjN0"}})),
         object(Kind::ApplicationSet, "team", "shop", 20, json!({"spec": {"components": []}})),
-        object(Kind::Node, "", "n1", 10, json!({"spec": {}, "status": {"ready": true, "ip": "10.0.0.9",
-            "capacity": {"cpu": "4", "memory": "8Gi"}}})),
+        object(
+            Kind::Node,
+            "",
+            "n1",
+            10,
+            json!({"spec": {}, "status": {"ready": true, "ip": "10.0.0.9",
+            "capacity": {"cpu": "4", "memory": "8Gi"}}}),
+        ),
         object(Kind::Namespace, "", "team", 2, block("1000065536/65536")),
         object(Kind::Namespace, "", "default", 1, block("1000000000/65536")),
     ]
@@ -128,11 +154,17 @@ async fn everything_comes_in_as_it_was() {
     assert_eq!(new.str_at(&["spec", "clusterIP"]), "10.96.0.2");
     let block = json!({"kind": "Namespace", "metadata": {"name": "third"}});
     let new = world.create(block).await.unwrap().entry.object().unwrap();
-    assert_eq!(new.at(&["metadata", "annotations", "horchestra.io/uid-range"]), Some(&json!("1000131072/65536")));
+    assert_eq!(
+        new.at(&["metadata", "annotations", "horchestra.io/uid-range"]),
+        Some(&json!("1000131072/65536"))
+    );
     let node = world.service.get(&Key::cluster(Kind::Node, "n1"), At::Fresh).await.unwrap();
     let node = node.typed::<horchestra_core::kinds::node::Node>().unwrap();
     assert!(!node.admitted(), "nothing is sent to it before somebody says so");
-    assert_eq!(world.service.revisions(&Key::namespaced(Kind::Application, "team", "shop-web")).await.unwrap().len(), 1);
+    assert_eq!(
+        world.service.revisions(&Key::namespaced(Kind::Application, "team", "shop-web")).await.unwrap().len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -165,13 +197,28 @@ async fn what_could_not_be_kept_apart_is_refused_as_a_whole() {
         ("no namespace of that name", |it| it[0]["metadata"]["namespace"] = json!("nowhere"), "no namespace"),
         ("in no namespace", |it| it[0]["metadata"]["namespace"] = json!(""), "has none of the namespaces"),
         ("no name", |it| it[0]["metadata"]["name"] = json!(""), "no name"),
-        ("an address twice", |it| {
-            it.push(object(Kind::Service, "team", "other", 41, json!({"spec": {"clusterIP": "10.96.0.1"}})));
-        }, "as well"),
-        ("blocks that overlap", |it| {
-            let block = json!({"metadata": {"annotations": {"horchestra.io/uid-range": "1000131000/100"}}});
-            it.push(object(Kind::Namespace, "", "third", 3, block));
-        }, "overlaps"),
+        (
+            "an address twice",
+            |it| {
+                it.push(object(
+                    Kind::Service,
+                    "team",
+                    "other",
+                    41,
+                    json!({"spec": {"clusterIP": "10.96.0.1"}}),
+                ));
+            },
+            "as well",
+        ),
+        (
+            "blocks that overlap",
+            |it| {
+                let block =
+                    json!({"metadata": {"annotations": {"horchestra.io/uid-range": "1000131000/100"}}});
+                it.push(object(Kind::Namespace, "", "third", 3, block));
+            },
+            "overlaps",
+        ),
     ];
     for (what, change, why) in cases {
         let found = faults(&database, &with(change)).await;
@@ -192,7 +239,8 @@ async fn what_could_not_be_kept_apart_is_refused_as_a_whole() {
 async fn nobody_acts_while_it_goes_on() {
     let database = fresh_database().await;
     let backend = database.connect();
-    let lease = backend.acquire_lease("scheduler", Uuid::new_v4(), Duration::from_secs(60)).await.unwrap().unwrap();
+    let lease =
+        backend.acquire_lease("scheduler", Uuid::new_v4(), Duration::from_secs(60)).await.unwrap().unwrap();
     let refused = import(&*backend, None, &dump(&fleet())).await;
     assert!(matches!(refused, Err(ImportError::Running("scheduler"))), "{refused:?}");
     backend.release_lease(&lease).await.unwrap();

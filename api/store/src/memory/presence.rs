@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use crate::backend::Pruned;
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant, SessionRow,
-    TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant,
+    SessionRow, TokenForm,
 };
 
 #[derive(Clone, Default)]

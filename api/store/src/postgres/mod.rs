@@ -70,8 +70,8 @@ use crate::backend::{
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant, SessionRow,
-    TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant,
+    SessionRow, TokenForm,
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};

@@ -11,8 +11,8 @@ use super::statements::{self, Statement};
 use super::{PostgresBackend, errors};
 use crate::backend::{BackendError, Pruned};
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant, SessionRow,
-    TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant,
+    SessionRow, TokenForm,
 };
 
 fn micros(duration: Duration) -> i64 {

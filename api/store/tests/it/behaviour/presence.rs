@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use horchestra_store::{DeniedCertificates, Heartbeat, Pruned, Samples, SessionClaim, SessionGrant, SessionRow};
+use horchestra_store::{
+    DeniedCertificates, Heartbeat, Pruned, Samples, SessionClaim, SessionGrant, SessionRow,
+};
 use tokio::time::timeout;
 use uuid::Uuid;
 
