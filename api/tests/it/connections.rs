@@ -173,9 +173,24 @@ async fn proxy_headers_are_taken_from_named_peers_only() {
         Stack::with(Setup { proxies: vec!["127.0.0.0/8".parse().unwrap()], ..Setup::default() }).await;
     let client = trusting.client(Who::Master, Protocol::Http1);
     assert_eq!(client.get("/version").await.status, 200, "the header is optional");
-    let mut proxied = TcpStream::connect(trusting.address).await.unwrap();
-    proxied.write_all(&header(&trusting)).await.unwrap();
-    assert!(client.handshake(proxied).await.is_ok());
+    let extended = {
+        let mut header = header(&trusting);
+        header[15] += 4;
+        [header.as_slice(), &[0x04, 0, 1, 0]].concat()
+    };
+    let of_the_proxy_itself = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec();
+    let without_room = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x04\x7f\0\0\x01".to_vec();
+    for (front, good) in [
+        (header(&trusting), true),
+        (extended, true),
+        (of_the_proxy_itself, true),
+        (without_room, false),
+        ([header(&trusting), header(&trusting)].concat(), false),
+    ] {
+        let mut proxied = TcpStream::connect(trusting.address).await.unwrap();
+        proxied.write_all(&front).await.unwrap();
+        assert_eq!(client.handshake(proxied).await.is_ok(), good, "{front:?}");
+    }
 
     let plain = Stack::start().await;
     let client = plain.client(Who::Master, Protocol::Http1);

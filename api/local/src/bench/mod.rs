@@ -12,6 +12,7 @@ mod pgbench;
 mod rbac;
 mod report;
 mod server;
+mod sessions;
 mod snapshot;
 mod stops;
 mod watches;
@@ -46,6 +47,9 @@ pub struct BenchArgs {
     /// Numbers of concurrent writers.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64, 256])]
     pub writers: Vec<usize>,
+    /// Number of simulated nodes in the workload about sessions.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub sessions: u32,
     /// Folder for the report.
     #[arg(long, default_value = "target/bench")]
     pub out: PathBuf,
@@ -68,6 +72,8 @@ pub enum Workload {
     Stops,
     /// Decisions by 10,000 lines of rules, beside a scan.
     Rbac,
+    /// A fleet of idle nodes on one gateway, and its return after kill -9, beside the bounds for it.
+    Sessions,
 }
 
 impl BenchArgs {
@@ -124,6 +130,11 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
     }
     if args.wants(Workload::Rbac) {
         for section in rbac::measure(&args)? {
+            report.add(section);
+        }
+    }
+    if args.wants(Workload::Sessions) {
+        for section in sessions::measure(&args).await? {
             report.add(section);
         }
     }

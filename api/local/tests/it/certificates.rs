@@ -30,17 +30,17 @@ fn request(name: &str, node: &str, pem: &str) -> Value {
     })
 }
 
-/// A client that shows this pair.
-fn client(stack: &Stack, folder: &Path, certificate: &str, key: &str) -> Client {
+/// A client that shows this pair at a port of the stack.
+pub fn client(stack: &Stack, port: &str, folder: &Path, certificate: &str, key: &str) -> Client {
     std::fs::copy(stack.home().join("pki/ca.crt"), folder.join("ca.crt")).unwrap();
     std::fs::write(folder.join("admin.crt"), certificate).unwrap();
     std::fs::write(folder.join("admin.key"), key).unwrap();
-    Client::new(([127, 0, 0, 1], stack.port("api")).into(), folder)
+    Client::new(([127, 0, 0, 1], stack.port(port)).into(), folder)
 }
 
 /// What an agent does: makes a request with the certificate that it has, and looks every now and then what became of it.
 /// `Err`: why it gave up.
-async fn renew(agent: &Client, node: &str, name: &str) -> Result<(String, String), String> {
+pub async fn renew(agent: &Client, node: &str, name: &str) -> Result<(String, String), String> {
     let new = NewRequest::generate(node).unwrap();
     let object = request(name, node, &new.request);
     let (code, made) = agent.call(Method::POST, REQUESTS, Some(&object)).await.unwrap();
@@ -97,7 +97,7 @@ async fn nodes_rotate_by_themselves_and_operators_approve_the_rest() {
     let pki = stack.home().join("pki");
     let read = |name: &str| std::fs::read_to_string(pki.join(name)).unwrap();
     let (old_folder, new_folder) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let old = client(&stack, old_folder.path(), &read("node-node-1.crt"), &read("node-node-1.key"));
+    let old = client(&stack, "api", old_folder.path(), &read("node-node-1.crt"), &read("node-node-1.key"));
     let before = fingerprint(&leaf(&read("node-node-1.crt")));
     eventually(RECOVERY, async || session_certificate(&stack, "node-1").await.as_ref() == Some(&before))
         .await;
@@ -116,7 +116,7 @@ async fn nodes_rotate_by_themselves_and_operators_approve_the_rest() {
     assert_eq!(event["involvedObject"]["name"], "node-1", "{event}");
 
     // The new certificate renews in its turn, whichever worker leads.
-    let new = client(&stack, new_folder.path(), &certificate, &key);
+    let new = client(&stack, "api", new_folder.path(), &certificate, &key);
     stack.kill_and_await_successor("workers-0").await;
     renew(&new, "node-1", "node-1-00000002").await.unwrap();
     stack.kill_and_await_successor("workers-1").await;
@@ -144,7 +144,7 @@ async fn nodes_rotate_by_themselves_and_operators_approve_the_rest() {
     assert_eq!((code, &approved["status"]["phase"]), (200, &json!("Approved")), "{approved}");
     let pem = decode_base64(approved["status"]["certificate"].as_str().unwrap()).unwrap();
     let folder = TempDir::new().unwrap();
-    let fresh = client(&stack, folder.path(), std::str::from_utf8(&pem).unwrap(), &asked.key);
+    let fresh = client(&stack, "api", folder.path(), std::str::from_utf8(&pem).unwrap(), &asked.key);
     let (code, own) = fresh.call(Method::GET, &path, None).await.unwrap();
     assert_eq!(code, 200, "the new node is let in: {own}");
 

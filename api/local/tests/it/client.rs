@@ -117,6 +117,18 @@ impl Client {
         Ok((code, response.into_body().collect().await?.to_bytes()))
     }
 
+    /// The code of the answer to a DELETE over this connection.
+    pub async fn delete_over(&self, stream: TcpStream, path: &str) -> u16 {
+        let tls =
+            self.connector.connect(ServerName::IpAddress(self.address.ip().into()), stream).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::delete(path).header("host", self.address.to_string());
+        let request = request.body(Full::new(Bytes::new())).unwrap();
+        sender.send_request(request).await.unwrap().status().as_u16()
+    }
+
     /// As a careful client: again after a lost connection or a 429/5xx, until the deadline.
     pub async fn call_patiently(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
         let deadline = Instant::now() + Duration::from_secs(60);

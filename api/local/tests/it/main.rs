@@ -1,5 +1,6 @@
 //! End-to-end tests: a whole stack of real processes on this machine.
 
+mod address;
 mod cascade;
 mod certificates;
 mod client;

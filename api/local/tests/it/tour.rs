@@ -39,7 +39,7 @@ pub struct Kubectl<'a> {
 }
 
 impl Kubectl<'_> {
-    fn command(&self, line: &str) -> Command {
+    pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(self.program);
         command
             .args(line.split(' ').map(|word| word.replace("%20", " ")))
@@ -63,7 +63,7 @@ impl Kubectl<'_> {
     }
 }
 
-fn example(name: &str) -> String {
+pub fn example(name: &str) -> String {
     format!("{}/examples/{name}.yaml", env!("CARGO_MANIFEST_DIR"))
 }
 
