@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use horchestra_auth::KeyRing;
-use horchestra_auth::sealing::RingFile;
 use horchestra_runtime::args::{DatabaseArgs, TelemetryArgs};
 use horchestra_service::import::{self, Dump, ImportError};
 use horchestra_store::postgres::{Options, PostgresBackend};
@@ -68,6 +67,7 @@ pub async fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     tracing::info!(
         imported = done.written,
         already_there = done.present,
+        addresses = done.addresses,
         events_left_out = dump.events(),
         revision = done.revision,
         "imported; nodes are sent nothing until they are admitted"

@@ -262,7 +262,7 @@ async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced
                     }
                 }),
             });
-            last.signature = Some(built.signature);
+            last.signature = Some(signature);
             last.at = Some(Instant::now());
             Some(named)
         }
@@ -390,7 +390,7 @@ async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built,
         workload_networks: networks.encoded(),
         ..DesiredState::default()
     };
-    let shared = volumes.pieces.into_iter().chain(fleet.pieces.iter().cloned()).collect();
+    let shared = volumes.pieces.iter().chain(&fleet.pieces).cloned().collect();
     let message = Whole { own, shared };
     let size = message.encoded_len();
     if size > gate.settings.push_limit {

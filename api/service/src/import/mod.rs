@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use horchestra_auth::KeyRing;
 use horchestra_core::kind::{Key, Kind};
-use horchestra_store::{Attribution, Backend, BackendError, Item, Lease, Op, Refusal, Revision};
+use horchestra_store::{Attribution, Backend, BackendError, Item, Lease, MOST_LEASES, Op, Refusal, Revision};
 use uuid::Uuid;
 
 pub use dump::{Dump, DumpError};
@@ -78,6 +78,8 @@ pub struct Imported {
     pub written: usize,
     /// Objects that were there already, from an earlier run.
     pub present: usize,
+    /// Workloads that keep an address of their own.
+    pub addresses: usize,
     /// The revision after it.
     pub revision: Revision,
 }
@@ -155,6 +157,14 @@ async fn write(
             let committed = outcome.map_err(ImportError::Refused)?;
             done.written += item.ops.iter().filter(|op| matches!(op, Op::Create(_))).count();
             done.revision = committed.revisions.last().copied().unwrap_or(done.revision);
+        }
+    }
+    for known in plan.addresses.chunks(MOST_LEASES) {
+        done.addresses += known.len();
+        for without in backend.adopt_addresses(known).await? {
+            let named = known.iter().find(|known| known.uid == without).map(|known| &known.key);
+            tracing::warn!(application = ?named, "its address is another one's: it gets another when it is sent again");
+            done.addresses -= 1;
         }
     }
     Ok(done)

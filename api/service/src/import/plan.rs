@@ -9,7 +9,8 @@ use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::Object;
 use horchestra_core::registry::KindSpec;
 use horchestra_core::status::Status;
-use horchestra_store::{Draft, Entry, Op, numbers};
+use horchestra_store::{Draft, Entry, KnownAddress, Op, numbers};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::dump::Dump;
@@ -54,6 +55,8 @@ impl fmt::Display for Fault {
 pub(super) struct Plan {
     pub items: Vec<Vec<Op>>,
     pub present: usize,
+    /// Addresses that workloads have, those that run first: whoever runs keeps what somebody else claims as well.
+    pub addresses: Vec<KnownAddress>,
 }
 
 struct Judge<'a> {
@@ -106,7 +109,24 @@ pub(super) fn plan(dump: &Dump, stored: &[Arc<Entry>]) -> Result<Plan, Vec<Fault
         .collect();
     judge.faults.extend(strangers);
     judge.faults.sort_by(|a, b| a.object.cmp(&b.object));
+    plan.addresses = addresses(dump);
     if judge.faults.is_empty() { Ok(plan) } else { Err(judge.faults) }
+}
+
+fn addresses(dump: &Dump) -> Vec<KnownAddress> {
+    let apps = dump.objects.iter().filter(|(kind, _)| *kind == Kind::Application);
+    let mut known: Vec<(bool, KnownAddress)> = apps
+        .filter(|(_, object)| object.at(&["spec", "hostNetwork"]).and_then(Value::as_bool) == Some(false))
+        .filter_map(|(kind, object)| {
+            let reported = object.str_at(&["status", "address"]);
+            let address = reported.strip_suffix("/32").unwrap_or(reported).parse().ok()?;
+            let uid = Uuid::parse_str(object.uid()).ok()?;
+            let runs = object.str_at(&["status", "phase"]) == "Running";
+            Some((!runs, KnownAddress { key: object.key(*kind), uid, address }))
+        })
+        .collect();
+    known.sort_by_key(|(idle, _)| *idle);
+    known.into_iter().map(|(_, known)| known).collect()
 }
 
 impl Judge<'_> {

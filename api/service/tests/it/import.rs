@@ -119,7 +119,7 @@ async fn everything_comes_in_as_it_was() {
     let database = fresh_database().await;
     let keys = Arc::new(KeyRing::ephemeral().unwrap());
     let fleet = fleet();
-    let Imported { written, present, revision } =
+    let Imported { written, present, revision, .. } =
         import(&*database.connect(), Some(&keys), &dump(&fleet)).await.unwrap();
     assert_eq!((written, present), (fleet.len(), 0));
     assert!(revision > HIGHEST, "revisions go on above those of the other control plane");
@@ -165,6 +165,37 @@ async fn everything_comes_in_as_it_was() {
         world.service.revisions(&Key::namespaced(Kind::Application, "team", "shop-web")).await.unwrap().len(),
         1
     );
+}
+
+#[tokio::test]
+async fn workloads_keep_their_addresses() {
+    let database = fresh_database().await;
+    let isolated = |name: &str, n: u128, status: Value| {
+        object(
+            Kind::Application,
+            "team",
+            name,
+            n,
+            json!({"spec": {"image": "x", "hostNetwork": false,
+            "placement": {"nodeName": "n1"}}, "status": status}),
+        )
+    };
+    let objects = [
+        object(Kind::Namespace, "", "team", 2, json!({})),
+        isolated("idle", 31, json!({"phase": "Failed", "address": "10.244.0.7"})),
+        isolated("runs", 32, json!({"phase": "Running", "address": "10.244.0.7/32"})),
+        isolated("other", 33, json!({"phase": "Running", "address": "10.244.0.3/32"})),
+        isolated("odd", 34, json!({"phase": "Running", "address": "10.244.0.0/16"})),
+        isolated("none", 35, json!({"phase": "Pending"})),
+    ];
+    let done = import(&*database.connect(), None, &dump(&objects)).await.unwrap();
+    assert_eq!((done.written, done.addresses), (6, 2));
+    let leases = database.connect().address_leases().await.unwrap();
+    let leases: Vec<(String, u128)> =
+        leases.iter().map(|lease| (lease.address.to_string(), lease.holder.as_u128())).collect();
+    assert_eq!(leases, [("10.244.0.3".to_owned(), 33), ("10.244.0.7".to_owned(), 32)], "who runs keeps it");
+    let again = import(&*database.connect(), None, &dump(&objects)).await.unwrap();
+    assert_eq!((again.written, again.addresses), (0, 2));
 }
 
 #[tokio::test]
