@@ -12,6 +12,9 @@
 //!   revisions given out before are never given out again, and a new era in the cache.
 //! * While the database is away it keeps trying, and the cache keeps answering those who do not ask for
 //!   freshness.
+//! * A read that takes too long is tried again for fewer rows: a process that gets little time, with much to catch up
+//!   with, gets on all the same instead of failing at the same stretch again and again. For the same reason a load
+//!   does without the rows before it when they cannot be had; those who watch from there read them from the log themselves.
 //!
 //! # What it does not
 //!
@@ -20,6 +23,7 @@
 //! process never saw is for those processes to show that did.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -32,8 +36,9 @@ use crate::cache::{Cache, Position};
 use crate::pushes::Loss;
 use crate::types::Revision;
 
-/// Rows asked for at a time.
+/// Rows asked for at a time, at most and at least.
 const STRETCH: usize = 1000;
+const LEAST_STRETCH: usize = 50;
 /// A read that takes longer has failed.
 const READ_LIMIT: Duration = Duration::from_secs(6);
 /// A read that takes longer than this is a sign that the database is away.
@@ -176,7 +181,7 @@ pub(crate) async fn run(
     settings: Settings,
     stop: CancellationToken,
 ) {
-    let follower = Follower { tail, cache, backend, settings };
+    let follower = Follower { tail, cache, backend, settings, stretch: AtomicUsize::new(STRETCH) };
     tokio::select! {
         () = stop.cancelled() => {}
         () = follower.follow() => {}
@@ -209,6 +214,8 @@ struct Follower {
     cache: Arc<Cache>,
     backend: Arc<dyn Backend>,
     settings: Settings,
+    /// Rows to ask for next.
+    stretch: AtomicUsize,
 }
 
 impl Follower {
@@ -366,7 +373,15 @@ impl Follower {
         let mut rows: Vec<LogRow> = Vec::new();
         let mut after = floor;
         while after < end {
-            let read = limited(READ_LIMIT, self.backend.changes(after, STRETCH)).await?;
+            let fewest = self.stretch.load(Ordering::Relaxed) == LEAST_STRETCH;
+            let read = match self.changes(after).await {
+                Ok((read, _)) => read,
+                Err(_) if !fewest => continue,
+                Err(error) => {
+                    tracing::warn!(error = %error, after, end, "store.tail.no_past");
+                    return Ok(Vec::new());
+                }
+            };
             if read.head.identity != *identity {
                 return Err(BackendError::Unavailable("the database changed during the load".into()));
             }
@@ -388,11 +403,23 @@ impl Follower {
         Ok(rows)
     }
 
+    /// The next rows, and whether there may be more of them.
+    async fn changes(&self, after: Revision) -> Result<(Changes, bool), BackendError> {
+        let stretch = self.stretch.load(Ordering::Relaxed);
+        let read = limited(READ_LIMIT, self.backend.changes(after, stretch)).await;
+        let next = if read.is_ok() { stretch * 2 } else { stretch / 4 };
+        self.stretch.store(next.clamp(LEAST_STRETCH, STRETCH), Ordering::Relaxed);
+        read.map(|read| {
+            let full = read.rows.len() >= stretch;
+            (read, full)
+        })
+    }
+
     async fn read_on(&self) -> Result<Reading, BackendError> {
         loop {
             let position = self.cache.position();
             let asked = self.tail.asks();
-            let read = limited(READ_LIMIT, self.backend.changes(position.revision, STRETCH)).await?;
+            let (read, full) = self.changes(position.revision).await?;
             if let Some(found) = self.lost(&position, &read) {
                 return Ok(Reading::Lost(found));
             }
@@ -401,7 +428,6 @@ impl Follower {
                 return Ok(Reading::FellBehind);
             }
             self.cache.metrics.tail_rows.add(read.rows.len() as u64);
-            let full = read.rows.len() >= STRETCH;
             self.tail.answered(asked);
             // The head is of the same moment as the rows: without a hole the rows lead up to it.
             let end = read.rows.last().map_or(position.revision, |row| row.change.revision);

@@ -31,6 +31,7 @@ pub struct Faults {
     pub(super) commits: VecDeque<CommitFault>,
     pub(super) late: Vec<(Vec<Item>, Uuid)>,
     pub(super) skipped: Option<Revision>,
+    pub(super) longest: Option<usize>,
     pub(super) commits_cut_off: usize,
     /// How many items arrive before the process at this end dies.
     pub(super) left: Option<usize>,
@@ -69,6 +70,11 @@ impl MemoryBackend {
     /// Leaves this row out of the next read that should have it, as a broken database would.
     pub fn skip_once(&self, revision: Revision) {
         self.listener.faults.write().skipped = Some(revision);
+    }
+
+    /// Reads of the log that ask for more rows than this fail, as they do when there is not enough time.
+    pub fn set_longest_stretch(&self, rows: Option<usize>) {
+        self.listener.faults.write().longest = rows;
     }
 
     /// Whether hints are lost.
@@ -144,6 +150,10 @@ impl MemoryBackend {
         if rows.len() < before {
             faults.skipped = None;
         }
+    }
+
+    pub(super) fn is_too_long(&self, rows: usize) -> bool {
+        self.listener.faults.read().longest.is_some_and(|longest| rows > longest)
     }
 
     pub(super) fn next_fault(&self) -> Option<CommitFault> {

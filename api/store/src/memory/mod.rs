@@ -351,6 +351,9 @@ impl Backend for MemoryBackend {
     }
 
     fn changes(&self, after: Revision, limit: usize) -> Answer<'_, Changes> {
+        if self.is_too_long(limit) {
+            return async { Err(BackendError::Unavailable("so many rows take too long".to_owned())) }.boxed();
+        }
         self.with(move |state, _| {
             let mut changes = state.tables.changes(after, limit);
             self.skip(&mut changes.rows);

@@ -16,8 +16,10 @@ use crate::backend::{
 use crate::types::Revision;
 
 /// Loading everything is the one thing that may take longer than other statements: it locks nothing that
-/// anybody waits for.
-const LOAD_TIMEOUT: &str = "set local statement_timeout = '60s'";
+/// anybody waits for. The transaction counts as idle while this process still works through what was sent, which
+/// takes a while when it gets little time; cut off for that, it would begin anew, and never get to the end.
+const LOAD_TIMEOUT: &str = "select set_config('statement_timeout', '60s', true), \
+    set_config('idle_in_transaction_session_timeout', '60s', true)";
 
 impl PostgresBackend {
     pub(super) async fn read_head(&self) -> Result<Head, BackendError> {

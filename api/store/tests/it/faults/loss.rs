@@ -389,3 +389,36 @@ async fn many_readers_share_queries() {
     assert_eq!(store.metrics().fresh_reads.get(), 500);
     assert!(store.metrics().head_queries.get() <= 3);
 }
+
+/// A process that gets little time takes the log in small pieces, and loads without the past where even those are
+/// too much.
+#[tokio::test]
+async fn what_cannot_be_read_at_once_is_read_in_pieces() {
+    let database = MemoryDatabase::new();
+    let (writer, _) = open(&database).await;
+    let before = put(&writer, create(&app("first"), "1")).await;
+    for n in 0..150 {
+        put(&writer, create(&app(&n.to_string()), "1")).await;
+    }
+    for longest in [60, 0] {
+        let backend = database.connect();
+        backend.set_longest_stretch(Some(longest));
+        let store = Store::open(backend.clone(), StoreOptions::default());
+        within(store.ready()).await;
+        assert!(store.snapshot().get(&app("149")).is_some(), "loaded, {longest} rows at a time");
+        let mut watcher = store.watch(Kind::Application, before).expect("a watch");
+
+        // And what comes later, more than one piece of it.
+        backend.set_deaf(true);
+        let mut last = 0;
+        for n in 0..150 {
+            last = put(&writer, create(&app(&format!("{longest}-{n}")), "1")).await;
+        }
+        backend.set_longest_stretch(Some(60));
+        within(store.not_older_than(last)).await.expect("caught up");
+        backend.set_longest_stretch(None);
+        let changes = changes_up_to(&mut watcher, last).await;
+        let revisions: Vec<_> = changes.iter().map(|change| change.revision).collect();
+        assert_eq!(revisions, (before + 1..=last).collect::<Vec<_>>(), "{longest} rows at a time");
+    }
+}
