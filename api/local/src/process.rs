@@ -155,18 +155,22 @@ pub fn running(pid_file: &Path, programs: &[&str]) -> Option<i32> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     // The kernel keeps 15 characters of a name.
     let ours = programs.iter().any(|program| program.chars().take(15).eq(name.trim_end().chars()));
-    let zombie = fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')));
-    (ours && !zombie).then_some(pid)
+    (ours && !is_over(pid)).then_some(pid)
 }
 
-/// Ends a process that is not our child: asks, waits, kills.
+/// Whether the process has ended, although its parent (who may be this very process) has not been told yet.
+fn is_over(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+}
+
+/// Ends a process that nobody here waits for: asks, looks, kills.
 pub fn stop_foreign(pid: i32, signal: Signal, within: Duration) -> io::Result<()> {
     let target = Pid::from_raw(pid);
     let _ = kill(target, signal);
     let deadline = Instant::now() + within;
     while Instant::now() < deadline {
-        if kill(target, None).is_err() {
+        if kill(target, None).is_err() || is_over(pid) {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(50));

@@ -12,8 +12,8 @@ use super::site::Site;
 
 /// How long a leader lives after it was seen.
 const MERCY: Duration = Duration::from_secs(3);
-/// How long a loop may be without a leader: a lease, the time to notice, and a busy machine.
-const TAKEOVER: Duration = Duration::from_secs(90);
+/// How long a loop may be without a leader: a lease, the time to notice, and a very busy machine.
+const TAKEOVER: Duration = Duration::from_secs(240);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What can be done.
