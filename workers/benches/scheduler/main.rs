@@ -2,14 +2,17 @@
 //! PostgreSQL on this machine, in the fleets of Kubernetes' scheduler_perf.
 //!
 //! The numbers to compare with are the floors below which Kubernetes lets its own continuous integration fail (Pods
-//! scheduled a second, with its API server and etcd); they are no records. `make bench-scheduler` runs it; its
-//! parts are `decisions` and `binds`.
+//! scheduled a second, with its API server and etcd); they are no records. A third part shows what a fleet costs in
+//! which nothing happens. `make bench-scheduler` runs it (`PART=steady`: one part); its parts are `decisions`, `binds`
+//! and `steady`. `PART='steady 50'` is for trying it out: everything is a fiftieth of its size.
 
 // What it prints is what it is for.
 #![allow(clippy::print_stdout)]
 
 mod binds;
 mod fleet;
+mod server;
+mod steady;
 mod world;
 
 use std::time::Instant;
@@ -24,7 +27,9 @@ fn main() -> anyhow::Result<()> {
     if !std::env::args().any(|arg| arg == "--bench") {
         return Ok(());
     }
-    let part = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let mut words = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
+    let part = words.next();
+    let scale = words.next().map_or(Ok(1), |word| word.parse())?;
     let wanted = |name: &str| part.as_ref().is_none_or(|part| part == name);
     if wanted("decisions") {
         println!("decisions of the core, median of {ROUNDS} rounds");
@@ -36,7 +41,11 @@ fn main() -> anyhow::Result<()> {
     }
     if wanted("binds") {
         println!("\nbindings that are committed to PostgreSQL");
-        binds::measure()?;
+        binds::measure(scale)?;
+    }
+    if wanted("steady") {
+        println!("\na fleet at rest, on PostgreSQL");
+        steady::measure(scale)?;
     }
     Ok(())
 }

@@ -4,25 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use futures::stream::{self, StreamExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use horchestra_auth::identity::Credential;
 use horchestra_auth::rbac::FixedPolicy;
 use horchestra_auth::{Authorizer, Identity};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_service::{
-    Body, Caller, Observer, Recorder, RequestContext, Service, ServiceConfig, WriteOptions,
+    Body, Caller, DeleteOptions, Observer, Part, Patch, PatchType, Recorder, RequestContext, Service,
+    ServiceConfig, WriteOptions,
 };
-use horchestra_store::{Heartbeat, Store};
+use horchestra_store::{Entry, Heartbeat, Store};
 use horchestra_workers::substrate::Term;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Writers that fill the fleet.
-const WRITERS: usize = 64;
+/// Writers that fill the fleet; what they write at the same time shares commits.
+const WRITERS: usize = 256;
 const TERM: Duration = Duration::from_secs(3600);
 
+#[derive(Clone)]
 pub struct World {
     pub store: Store,
     pub service: Service,
@@ -30,23 +32,39 @@ pub struct World {
 }
 
 impl World {
-    /// Ready nodes, and Applications that wait.
-    pub async fn new(store: Store, nodes: usize, apps: usize) -> Result<World> {
+    /// Ready nodes.
+    pub async fn new(store: Store, nodes: usize) -> Result<World> {
         let service = Service::new(store.clone(), ServiceConfig::default());
         let nodes: Vec<String> = (0..nodes).map(|at| format!("node-{at:05}")).collect();
         let world = World { store, service, nodes };
-        let made = stream::iter(&world.nodes).map(|name| world.ready_node(name)).buffer_unordered(WRITERS);
-        made.collect::<Vec<Result<()>>>().await.into_iter().collect::<Result<Vec<()>>>()?;
-        let made = stream::iter(0..apps).map(|at| world.application(format!("app-{at:05}")));
-        let made = made.buffer_unordered(WRITERS);
-        made.collect::<Vec<Result<()>>>().await.into_iter().collect::<Result<Vec<()>>>()?;
+        together(world.nodes.iter().map(|name| world.ready_node(name))).await?;
         Ok(world)
+    }
+
+    /// So many Applications, `name-00000` and so on.
+    pub async fn applications(&self, name: &str, count: usize) -> Result<()> {
+        together((0..count).map(|at| self.create(Kind::Application, application(&format!("{name}-{at:05}")))))
+            .await
+    }
+
+    /// The same, already placed: on one node after the other.
+    pub async fn placed_applications(&self, name: &str, count: usize) -> Result<()> {
+        let placed = |at: usize| {
+            let mut app = application(&format!("{name}-{at:05}"));
+            app["spec"]["placement"] = json!({"nodeName": self.nodes[at % self.nodes.len()]});
+            self.create(Kind::Application, app)
+        };
+        together((0..count).map(placed)).await
     }
 
     /// Every node is heard of.
     pub async fn beat(&self) -> Result<()> {
+        self.hear_of(&self.nodes).await
+    }
+
+    pub async fn hear_of(&self, nodes: &[String]) -> Result<()> {
         let beat = |node: &String| Heartbeat { node: node.clone(), allocated_cpu: 0, allocated_memory: 0 };
-        let beats: Vec<Heartbeat> = self.nodes.iter().map(beat).collect();
+        let beats: Vec<Heartbeat> = nodes.iter().map(beat).collect();
         Ok(self.store.record_heartbeats(&beats).await?)
     }
 
@@ -63,16 +81,18 @@ impl World {
         (recorder, tokio::spawn(task))
     }
 
-    pub async fn bound(&self) -> Result<usize> {
+    /// How many of the Applications whose names begin so have a node.
+    pub async fn bound(&self, name: &str) -> Result<usize> {
         let snapshot = self.store.fresh().await?;
-        Ok(snapshot.list(Kind::Application, None).filter(|entry| entry.columns.node.is_some()).count())
+        let bound = snapshot
+            .list(Kind::Application, None)
+            .filter(|entry| entry.key.name.starts_with(name) && entry.columns.node.is_some());
+        Ok(bound.count())
     }
 
-    async fn ready_node(&self, name: &str) -> Result<()> {
+    pub async fn ready_node(&self, name: &str) -> Result<()> {
         let key = Key::cluster(Kind::Node, name);
-        let object = json!({"metadata": {"name": name}, "spec": {}});
-        let options = WriteOptions::default();
-        self.service.create(&operator(), Kind::Node, "", body(&object), &options).await?;
+        self.create(Kind::Node, json!({"metadata": {"name": name}, "spec": {}})).await?;
         let status = json!({"metadata": {"name": name}, "spec": {}, "status": {
             "ready": true, "capacity": {"cpu": "4", "memory": "32Gi"},
             "conditions": [
@@ -80,17 +100,47 @@ impl World {
                 {"type": "Ready", "status": "True", "reason": "NodeReports"},
             ],
         }});
-        self.service.update_status(&operator(), &key, body(&status), &options).await?;
+        self.service.update_status(&operator(), &key, body(&status), &WriteOptions::default()).await?;
         Ok(())
     }
 
-    async fn application(&self, name: String) -> Result<()> {
-        let object = json!({"metadata": {"name": name}, "spec": {
-            "image": "x", "resources": {"requests": {"cpu": "100m", "memory": "500Mi"}}}});
-        let options = WriteOptions::default();
-        self.service.create(&operator(), Kind::Application, "default", body(&object), &options).await?;
+    pub async fn create(&self, kind: Kind, object: Value) -> Result<()> {
+        let namespace = if kind.namespaced() { "default" } else { "" };
+        self.service.create(&operator(), kind, namespace, body(&object), &WriteOptions::default()).await?;
         Ok(())
     }
+
+    pub async fn delete(&self, kind: Kind, name: &str) -> Result<()> {
+        let key =
+            if kind.namespaced() { Key::namespaced(kind, "default", name) } else { Key::cluster(kind, name) };
+        self.service.delete(&operator(), &key, &DeleteOptions::default()).await?;
+        Ok(())
+    }
+
+    /// Every Application that has a node runs on it, as its node would say.
+    pub async fn run_everything(&self) -> Result<()> {
+        let snapshot = self.store.fresh().await?;
+        let placed = snapshot.list(Kind::Application, None).filter(|entry| entry.columns.node.is_some());
+        together(placed.map(|entry| self.runs(entry))).await
+    }
+
+    async fn runs(&self, entry: &Entry) -> Result<()> {
+        let status = json!({"status": {"phase": "Running", "observedGeneration": entry.generation}});
+        let patch = Patch { kind: PatchType::Merge, document: status.to_string().into() };
+        let options = WriteOptions::default();
+        self.service.patch(&operator(), &entry.key, Part::Status, patch, &options).await?;
+        Ok(())
+    }
+}
+
+/// Many at a time, all of which have to go well.
+pub async fn together<F: Future<Output = Result<()>>>(work: impl Iterator<Item = F>) -> Result<()> {
+    stream::iter(work).buffer_unordered(WRITERS).try_collect().await
+}
+
+pub fn application(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "image": "x", "resources": {"requests": {"cpu": "100m", "memory": "500Mi"}}}})
 }
 
 fn operator() -> RequestContext {
