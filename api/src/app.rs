@@ -19,6 +19,7 @@ use crate::http::patience::Parking;
 use crate::http::route::Served;
 use crate::metrics::Metrics;
 use crate::relay::Relay;
+use crate::usage::Usage;
 
 /// Bytes of encoded watch frames that are kept for other watchers.
 const FRAMES: usize = 16 << 20;
@@ -34,6 +35,8 @@ pub struct Parts {
     pub limits: Limits,
     /// `None`: logs are answered with 503.
     pub relay: Option<Relay>,
+    /// Whether the logs of agents can be read.
+    pub node_logs: bool,
     /// How long the client of a stream may take nothing while there is something for it.
     pub patience: Duration,
 }
@@ -50,6 +53,7 @@ pub struct App {
     parking: Parking,
     frames: Frames,
     log_slots: Arc<LogSlots>,
+    usage: Usage,
     drain: CancellationToken,
     tasks: TaskTracker,
 }
@@ -61,12 +65,14 @@ impl App {
             served: match &parts.issuer {
                 Some(issuer) => served.with_issuer(issuer.is_address()),
                 None => served,
-            },
+            }
+            .with_node_logs(parts.node_logs),
             documents: Documents::new(),
             in_flight: InFlight::new(parts.limits),
             parking: Parking::default(),
             frames: Frames::new(FRAMES),
             log_slots: Arc::default(),
+            usage: Usage::new(parts.service.store().clone()),
             drain: CancellationToken::new(),
             tasks: TaskTracker::new(),
             parts,
@@ -123,6 +129,10 @@ impl App {
 
     pub fn log_slots(&self) -> &Arc<LogSlots> {
         &self.log_slots
+    }
+
+    pub fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// The tasks that feed streams. They end with their streams, which end with the drain.

@@ -23,6 +23,7 @@ mod secret_keys;
 pub mod serve;
 pub mod server;
 mod store_metrics;
+mod usage;
 
 pub use access::{Known, Permit};
 pub use handlers::health::add_checks;

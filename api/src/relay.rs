@@ -1,4 +1,4 @@
-//! Reading a workload's log through the gateway that holds its node's session.
+//! Reading a log through the gateway that holds a node's session.
 //!
 //! The session table says which gateway that is and where it listens; the call names the session that was
 //! read there. A gateway that no longer holds it says so (`NOT_FOUND`, `ABORTED`), and the table is read once
@@ -9,17 +9,22 @@
 //! could otherwise serve made-up logs from an address that it got hold of.
 //!
 //! One pool of channels per gateway. A channel carries many calls; the pool bounds their number and replaces
-//! those that broke.
+//! those that broke. A gateway that vanishes takes its connections along, and with the last of them its pool goes;
+//! one that vanishes without a word is noticed because it answers no pings any more.
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use deadpool::managed::{self, Metrics as PoolMetrics, RecycleError, RecycleResult};
 use horchestra_auth::Identity;
 use horchestra_auth::identity::CONTROLLERS;
 use horchestra_core::status::Status;
+pub use horchestra_proto::relay::v1::log_request::Source;
 use horchestra_proto::relay::v1::relay_client::RelayClient;
 use horchestra_proto::relay::v1::{LogRequest, LogResponse};
 use horchestra_runtime::PeerChain;
@@ -28,8 +33,10 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Streaming};
 
@@ -52,6 +59,39 @@ pub type ClientTls = Arc<dyn Fn() -> Arc<ClientConfig> + Send + Sync>;
 struct Dialer {
     address: String,
     tls: ClientTls,
+    pools: Weak<Pools>,
+}
+
+/// A pool for each gateway that was called, by its address.
+#[derive(Default)]
+struct Pools(Mutex<HashMap<String, managed::Pool<Dialer>>>);
+
+impl Pools {
+    /// A connection to this address is over: channels without one are dropped, and an empty pool is.
+    fn sweep(&self, address: &str) {
+        let mut pools = self.0.lock();
+        let Some(pool) = pools.get(address) else { return };
+        pool.retain(|dialed, _| !dialed.over.load(Ordering::Acquire));
+        if pool.status().size == 0 {
+            pools.remove(address);
+        }
+    }
+}
+
+/// Notes the end of a connection, whoever ends it.
+struct Ending {
+    over: Arc<AtomicBool>,
+    pools: Weak<Pools>,
+    address: String,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(pools) = self.pools.upgrade() {
+            pools.sweep(&self.address);
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +106,8 @@ enum DialError {
 struct Dialed {
     channel: Channel,
     tls: Arc<ClientConfig>,
+    /// Its connection is over.
+    over: Arc<AtomicBool>,
 }
 
 impl managed::Manager for Dialer {
@@ -83,18 +125,24 @@ impl managed::Manager for Dialer {
             .keep_alive_while_idle(true);
         let tls = (self.tls)();
         let config = Arc::clone(&tls);
+        let over = Arc::new(AtomicBool::new(false));
+        let (noted, pools, address) = (Arc::clone(&over), self.pools.clone(), self.address.clone());
         let connector = tower::service_fn(move |uri: Uri| {
             let config = Arc::clone(&config);
-            async move { dial(&uri, config).await }
+            let ending = Ending { over: Arc::clone(&noted), pools: pools.clone(), address: address.clone() };
+            async move { dial(&uri, config, ending).await }
         });
         let channel = endpoint.connect_with_connector(connector).await.map_err(DialError::Connect)?;
-        Ok(Dialed { channel, tls })
+        Ok(Dialed { channel, tls, over })
     }
 
     async fn recycle(&self, dialed: &mut Dialed, _: &PoolMetrics) -> RecycleResult<DialError> {
         // What the gateway proved is worth nothing once its authority, or our own certificate, was replaced.
         if !Arc::ptr_eq(&dialed.tls, &(self.tls)()) {
             return Err(RecycleError::message("the TLS files have changed"));
+        }
+        if dialed.over.load(Ordering::Acquire) {
+            return Err(RecycleError::message("the connection is over"));
         }
         // A channel whose connection broke reports that instead of becoming ready.
         let ready = std::future::poll_fn(|cx| tower::Service::poll_ready(&mut dialed.channel, cx));
@@ -105,10 +153,37 @@ impl managed::Manager for Dialer {
     }
 }
 
-async fn dial(
-    uri: &Uri,
-    config: Arc<ClientConfig>,
-) -> io::Result<TokioIo<tokio_rustls::client::TlsStream<TcpStream>>> {
+/// A connection whose end is noted.
+struct Line {
+    stream: TlsStream<TcpStream>,
+    _ending: Ending,
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+async fn dial(uri: &Uri, config: Arc<ClientConfig>, ending: Ending) -> io::Result<TokioIo<Line>> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "the address of the gateway is malformed");
     let host = uri.host().ok_or_else(invalid)?.trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = uri.port_u16().ok_or_else(invalid)?;
@@ -122,21 +197,21 @@ async fn dial(
     if !controller {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the gateway is no controller"));
     }
-    Ok(TokioIo::new(stream))
+    Ok(TokioIo::new(Line { stream, _ending: ending }))
 }
 
 /// The way to logs.
 pub struct Relay {
     store: Store,
     tls: ClientTls,
-    pools: Mutex<HashMap<String, managed::Pool<Dialer>>>,
+    pools: Arc<Pools>,
 }
 
 /// Which log, and for whom.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub node: String,
-    pub app_uid: String,
+    pub source: Source,
     pub follow: bool,
     /// `None`: the whole backlog.
     pub tail_lines: Option<i64>,
@@ -150,7 +225,12 @@ fn away(node: &str) -> Status {
 
 impl Relay {
     pub fn new(store: Store, tls: ClientTls) -> Relay {
-        Relay { store, tls, pools: Mutex::default() }
+        Relay { store, tls, pools: Arc::default() }
+    }
+
+    /// Gateways that there are channels to.
+    pub fn gateways(&self) -> usize {
+        self.pools.0.lock().len()
     }
 
     /// Opens a log. Both ends can drop the stream at any time.
@@ -167,9 +247,7 @@ impl Relay {
                 node: wanted.node.clone(),
                 session_epoch: session.grant.epoch,
                 session_id: session.grant.session.to_string(),
-                source: Some(horchestra_proto::relay::v1::log_request::Source::AppUid(
-                    wanted.app_uid.clone(),
-                )),
+                source: Some(wanted.source.clone()),
                 follow: wanted.follow,
                 tail_lines: wanted.tail_lines.unwrap_or(0),
                 caller: wanted.caller.clone(),
@@ -189,7 +267,7 @@ impl Relay {
             match failed.code() {
                 Code::NotFound | Code::Aborted if again => again = false,
                 Code::ResourceExhausted => {
-                    return Err(Status::too_many_requests(
+                    return Err(Status::unavailable(
                         "too many logs are open on the gateway of this node, please try again later",
                         1,
                     ));
@@ -222,7 +300,7 @@ impl Relay {
     }
 
     fn pool(&self, address: &str) -> Result<managed::Pool<Dialer>, tonic::Status> {
-        let mut pools = self.pools.lock();
+        let mut pools = self.pools.0.lock();
         if let Some(pool) = pools.get(address) {
             return Ok(pool.clone());
         }
@@ -230,7 +308,8 @@ impl Relay {
         if pools.len() >= 64 {
             pools.retain(|_, pool| pool.status().size > pool.status().available);
         }
-        let dialer = Dialer { address: address.to_owned(), tls: Arc::clone(&self.tls) };
+        let (address, tls) = (address.to_owned(), Arc::clone(&self.tls));
+        let dialer = Dialer { address: address.clone(), tls, pools: Arc::downgrade(&self.pools) };
         let pool = managed::Pool::builder(dialer)
             .max_size(CHANNELS)
             .wait_timeout(Some(OPEN))
@@ -238,7 +317,7 @@ impl Relay {
             .runtime(deadpool::Runtime::Tokio1)
             .build()
             .map_err(|_| tonic::Status::internal("no pool of channels"))?;
-        pools.insert(address.to_owned(), pool.clone());
+        pools.insert(address, pool.clone());
         Ok(pool)
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use horchestra_auth::tokens::{self, Issuer, KeyFiles};
 use horchestra_auth::{Authorizer, DenyList, SecretKeys};
+use horchestra_core::gates::Gate;
 use horchestra_runtime::args::{DatabaseArgs, TokenArgs};
 use horchestra_runtime::follow::follow;
 use horchestra_runtime::keys::KeysInUse;
@@ -209,6 +210,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         metrics: Metrics::new(&page),
         limits: args.limits(),
         relay: Some(Relay::new(store.clone(), Arc::new(move || tls.config()))),
+        node_logs: settings.feature_gates.enabled(Gate::NodeLogs),
         patience: PATIENCE,
     });
 

@@ -5,7 +5,8 @@
 //! conformance checks) call each listed verb and expect not to be told that it is not there.
 //!
 //! Of the core group only Pods and Events are listed. Nodes and Namespaces are served there as well, but a client that
-//! sees them listed sends `kubectl get nodes` (and every write) to the core group instead of to ours.
+//! sees them listed sends `kubectl get nodes` (and every write) to the core group instead of to ours. For the same
+//! reason the group of usage is listed last: it has `nodes` and `pods`, too.
 
 use serde_json::{Value, json};
 
@@ -14,6 +15,7 @@ use crate::doors::Door;
 use crate::kind::Kind;
 use crate::registry::{KindSpec, described};
 use crate::reviews::{self, REVIEWS, ReviewSpec};
+use crate::usage::shown as usage;
 use crate::versions::by_preference;
 
 /// What can be done with every stored kind.
@@ -55,7 +57,8 @@ impl DiscoveryVersion {
     }
 }
 
-/// The served groups with their versions, in byte order of the group, most preferred version first.
+/// The served groups with their versions, in byte order of the group and the group of usage last, most preferred
+/// version first.
 pub fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     let kinds = described().map(|spec| (spec.group(), spec.version()));
@@ -71,6 +74,7 @@ pub fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
     for (_, versions) in &mut groups {
         versions.sort_by(|a, b| by_preference(a, b));
     }
+    groups.push((usage::GROUP, vec![usage::VERSION]));
     groups
 }
 
@@ -141,6 +145,9 @@ fn group_entry(group: &str, versions: &[&str]) -> Value {
 pub fn resources(group: &str, version: &str) -> Option<Value> {
     let mut resources: Vec<Value> = kinds_of(group, version).into_iter().flat_map(entries).collect();
     resources.extend(reviews::of(group, version).map(review_entry));
+    if (group, version) == (usage::GROUP, usage::VERSION) {
+        resources.extend(usage::entries());
+    }
     if resources.is_empty() {
         return None;
     }
@@ -184,6 +191,9 @@ fn entries(spec: &KindSpec) -> Vec<Value> {
         subresource["kind"] = json!(kind);
         entries.push(subresource);
     }
+    if spec.kind == Kind::Application {
+        entries.push(usage::subresource_entry());
+    }
     entries
 }
 
@@ -222,7 +232,10 @@ pub fn aggregated_groups(version: DiscoveryVersion) -> Value {
     let items = groups().into_iter().map(|(group, versions)| {
         let versions = versions.into_iter().map(|version| {
             let kinds = kinds_of(group, version).into_iter().map(aggregated_kind);
-            (version, kinds.chain(reviews::of(group, version).map(aggregated_review)).collect())
+            let measured =
+                usage::RESOURCES.iter().filter(|_| (group, version) == (usage::GROUP, usage::VERSION));
+            let reviews = reviews::of(group, version).map(aggregated_review);
+            (version, kinds.chain(reviews).chain(measured.map(|it| aggregated_usage(it))).collect())
         });
         aggregated_group(group, versions.collect())
     });
@@ -282,6 +295,12 @@ fn aggregated_kind(spec: &KindSpec) -> Value {
         let status = json!({"subresource": "status", "responseKind": kind, "verbs": status_verbs(spec.kind)});
         subresources.push(("status", status));
     }
+    if spec.kind == Kind::Application {
+        let kind =
+            json!({"group": spec.group(), "version": spec.version(), "kind": usage::APPLICATION_METRICS});
+        let name = usage::SUBRESOURCE;
+        subresources.push((name, json!({"subresource": name, "responseKind": kind, "verbs": ["get"]})));
+    }
     subresources.sort_by_key(|(name, _)| *name);
     let subresources: Vec<Value> = subresources.into_iter().map(|(_, value)| value).collect();
     if !subresources.is_empty() {
@@ -297,6 +316,16 @@ fn aggregated_review(spec: &ReviewSpec) -> Value {
         "scope": scope(spec.namespaced),
         "singularResource": spec.singular,
         "verbs": reviews::VERBS,
+    })
+}
+
+fn aggregated_usage(resource: &usage::Resource) -> Value {
+    json!({
+        "resource": resource.plural,
+        "responseKind": {"group": usage::GROUP, "version": usage::VERSION, "kind": resource.name},
+        "scope": scope(resource.kind.namespaced()),
+        "singularResource": resource.singular,
+        "verbs": usage::VERBS,
     })
 }
 

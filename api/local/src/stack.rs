@@ -140,11 +140,14 @@ impl Shared<'_> {
         heartbeat: u64,
         identity: &PairFiles,
     ) -> Spec {
-        let mut spec = Spec::new(format!("agent-{index}"), &self.programs.agent)
+        let name = format!("agent-{index}");
+        let own_log = self.layout.log_of(&name).display().to_string();
+        let mut spec = Spec::new(name, &self.programs.agent)
             .args(["--server", &loopback(gateway), "--heartbeat", &format!("{heartbeat}s")])
             .args(files("--cert", &identity.certificate, "--key", &identity.key))
             .args(["--ca", &self.authority.display().to_string()])
-            .args(["--state-dir", &self.layout.agent_state(node).display().to_string()]);
+            .args(["--state-dir", &self.layout.agent_state(node).display().to_string()])
+            .args(["--own-log", &own_log]);
         spec.stop_within = Duration::from_secs(5);
         spec
     }

@@ -1,6 +1,7 @@
-//! `pods/<name>/log`: the output of an Application, as its node sends it.
+//! Logs as nodes send them: `pods/<name>/log`, the output of an Application, and `nodes/<name>/log`, what the agent
+//! of a node has written itself.
 //!
-//! Order of checks: parameters (400), the Application and whether the caller may read it (404), its node
+//! Order of checks: parameters (400), the object and whether the caller may read it (404), its node
 //! (400), the caller's streams (429), the node's session (503). The answer is plain text, a chunk at a time,
 //! never buffered beyond a few chunks: the next message is taken from the gateway only when the connection has
 //! room, so a slow reader slows the node's reader instead of filling memory. Silence never ends a stream.
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use horchestra_core::kind::Kind;
 use horchestra_core::status::Status;
 use horchestra_proto::relay::v1::LogResponse;
 use horchestra_service::At;
@@ -26,12 +28,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::alias::find_pod;
+use super::resources;
 use crate::app::App;
 use crate::http::Call;
 use crate::http::negotiate;
 use crate::http::query::Query;
 use crate::http::respond::{self, Answer, Cut};
-use crate::relay::Wanted;
+use crate::relay::{Source, Wanted};
 
 /// Streams of one caller, and of this replica.
 const OF_CALLER: usize = 8;
@@ -152,11 +155,37 @@ pub async fn serve(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
     if parameters.tail == Some(0) && !parameters.follow {
         return Ok(respond::text(StatusCode::OK, Bytes::new()));
     }
+    let source = Source::AppUid(entry.uid.as_hyphenated().to_string());
+    stream(app, call, parameters, node, source).await
+}
+
+/// What the agent of a node has written, wherever it keeps that; never the log of the whole machine.
+pub async fn serve_node(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
+    negotiate::accept_text(&call.headers)?;
+    let parameters = parameters(&call.query)?;
+    let name = call.route.name();
+    if parameters.container.is_some() {
+        return Err(Status::bad_request(format!("container: the agent of node \"{name}\" has none")));
+    }
+    app.service().get(&resources::key(Kind::Node, None, name), At::Fresh).await?;
+    if parameters.tail == Some(0) && !parameters.follow {
+        return Ok(respond::text(StatusCode::OK, Bytes::new()));
+    }
+    stream(app, call, parameters, name.to_owned(), Source::NodeUnit(true)).await
+}
+
+async fn stream(
+    app: &Arc<App>,
+    call: &Call,
+    parameters: Parameters,
+    node: String,
+    source: Source,
+) -> Result<Answer, Status> {
     let relay = app.relay().ok_or_else(|| Status::unavailable("this server cannot read logs", 60))?;
     let slot = app.log_slots().enter(&call.known.name())?;
     let wanted = Wanted {
         node: node.clone(),
-        app_uid: entry.uid.to_string(),
+        source,
         follow: parameters.follow,
         // The node protocol cannot ask for no backlog.
         tail_lines: parameters.tail.map(|tail| tail.max(1)),

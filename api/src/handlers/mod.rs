@@ -9,6 +9,7 @@ mod options;
 pub mod resources;
 pub mod reviews;
 pub mod tokens;
+pub mod usage;
 pub mod watch;
 
 use std::sync::Arc;
@@ -42,6 +43,11 @@ pub async fn dispatch(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
             alias::serve(app, call, *alias).await
         }
         Route::PodLog { .. } => logs::serve(app, call).await,
+        Route::NodeLog { .. } => logs::serve_node(app, call).await,
+        Route::ApplicationMetrics { .. } => usage::application(app, call).await,
+        Route::UsageCollection { resource, .. } | Route::UsageItem { resource, .. } => {
+            usage::serve(app, call, resource).await
+        }
         Route::Review { review, .. } => reviews::serve(app, call, review).await,
     }
 }

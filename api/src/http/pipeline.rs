@@ -265,7 +265,7 @@ impl App {
             Some(verb) => !matches!(verb, Verb::Get | Verb::List | Verb::Watch),
             None => !parts.method.is_safe() && !matches!(route, Some(Route::Issued(_))),
         };
-        let sensitive = matches!(route, Some(Route::PodLog { .. }))
+        let sensitive = matches!(route, Some(Route::PodLog { .. } | Route::NodeLog { .. }))
             || route.and_then(Route::kind).is_some_and(|kind| kind.is_sealed());
         let telling = write || sensitive || matches!(code, 401 | 403 | 429 | 500..);
         let path: String = parts.uri.path().chars().take(512).collect();
@@ -323,7 +323,7 @@ async fn outlasts(patience: &mut Option<Patience>, refusal: &Status) -> bool {
 fn class(route: &Route, verb: Option<Verb>) -> Class {
     match verb {
         Some(Verb::Watch) => Class::Watch,
-        Some(Verb::Get) if matches!(route, Route::PodLog { .. }) => Class::Watch,
+        Some(Verb::Get) if matches!(route, Route::PodLog { .. } | Route::NodeLog { .. }) => Class::Watch,
         // A review stores nothing.
         Some(Verb::Create) if matches!(route, Route::Review { .. }) => Class::Read,
         Some(Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection) => {

@@ -22,6 +22,7 @@ use horchestra_core::alias;
 use horchestra_core::doors::Door;
 use horchestra_core::kind::Kind;
 use horchestra_core::reviews::{self, ReviewSpec};
+use horchestra_core::usage::shown as usage;
 use http::Method;
 
 /// A probe that needs no credentials.
@@ -154,6 +155,25 @@ pub enum Route {
         namespace: Option<String>,
         name: String,
     },
+    /// `nodes/<name>/log`: what the agent of a node has written.
+    NodeLog {
+        name: String,
+    },
+    /// `applications/<name>/metrics`: what was measured of an Application.
+    ApplicationMetrics {
+        namespace: String,
+        name: String,
+    },
+    /// Usage of everything of a kind, of the group `metrics.k8s.io`.
+    UsageCollection {
+        resource: &'static usage::Resource,
+        namespace: Option<String>,
+    },
+    UsageItem {
+        resource: &'static usage::Resource,
+        namespace: Option<String>,
+        name: String,
+    },
     /// A question about rights or identity.
     Review {
         review: &'static ReviewSpec,
@@ -240,11 +260,15 @@ impl Route {
                 Method::GET if watch => Verb::Watch,
                 _ => Verb::List,
             }),
+            Route::UsageCollection { .. } => Some(Verb::List),
             Route::Item { .. }
             | Route::ItemStatus { .. }
             | Route::ItemDoor { .. }
             | Route::AliasItem { .. }
-            | Route::PodLog { .. } => Some(match *method {
+            | Route::PodLog { .. }
+            | Route::NodeLog { .. }
+            | Route::ApplicationMetrics { .. }
+            | Route::UsageItem { .. } => Some(match *method {
                 Method::POST => Verb::Create,
                 Method::PUT => Verb::Update,
                 Method::PATCH => Verb::Patch,
@@ -263,7 +287,8 @@ impl Route {
             | Route::ItemStatus { kind, .. }
             | Route::ItemDoor { kind, .. } => Some(*kind),
             Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => Some(alias.kind()),
-            Route::PodLog { .. } => Some(Kind::Application),
+            Route::PodLog { .. } | Route::ApplicationMetrics { .. } => Some(Kind::Application),
+            Route::NodeLog { .. } => Some(Kind::Node),
             _ => None,
         }
     }
@@ -273,6 +298,7 @@ impl Route {
         match self {
             Route::AliasCollection { alias, .. } | Route::AliasItem { alias, .. } => alias.judged_group(),
             Route::Review { review, .. } => review.group,
+            Route::UsageCollection { .. } | Route::UsageItem { .. } => usage::GROUP,
             _ => self.kind().map_or("", Kind::group),
         }
     }
@@ -281,6 +307,9 @@ impl Route {
     pub fn resource(&self) -> Option<&'static str> {
         match self {
             Route::Review { review, .. } => Some(review.plural),
+            Route::UsageCollection { resource, .. } | Route::UsageItem { resource, .. } => {
+                Some(resource.plural)
+            }
             _ => self.kind().map(Kind::plural),
         }
     }
@@ -294,7 +323,10 @@ impl Route {
             | Route::AliasCollection { namespace, .. }
             | Route::AliasItem { namespace, .. }
             | Route::PodLog { namespace, .. }
+            | Route::UsageCollection { namespace, .. }
+            | Route::UsageItem { namespace, .. }
             | Route::Review { namespace, .. } => namespace.as_deref(),
+            Route::ApplicationMetrics { namespace, .. } => Some(namespace),
             _ => None,
         }
     }
@@ -305,17 +337,22 @@ impl Route {
             | Route::ItemStatus { name, .. }
             | Route::ItemDoor { name, .. }
             | Route::AliasItem { name, .. }
-            | Route::PodLog { name, .. } => name,
+            | Route::PodLog { name, .. }
+            | Route::NodeLog { name }
+            | Route::ApplicationMetrics { name, .. }
+            | Route::UsageItem { name, .. } => name,
             _ => "",
         }
     }
 
-    /// The subresource that permissions are judged on. A log is read with the permission to read its
+    /// The subresource that permissions are judged on. A pod's log is read with the permission to read its
     /// Application, so it is none.
     pub fn subresource(&self) -> &'static str {
         match self {
             Route::ItemStatus { .. } => "status",
             Route::ItemDoor { door, .. } => door.name(),
+            Route::NodeLog { .. } => "log",
+            Route::ApplicationMetrics { .. } => usage::SUBRESOURCE,
             _ => "",
         }
     }
@@ -349,6 +386,14 @@ impl Route {
                 Alias::Events => "events.k8s.io",
             },
             Route::PodLog { .. } => "pods/log",
+            Route::NodeLog { .. } => "nodes/log",
+            Route::ApplicationMetrics { .. } => "applications/metrics",
+            Route::UsageCollection { resource, .. } | Route::UsageItem { resource, .. } => {
+                match resource.kind {
+                    Kind::Node => "nodes.metrics.k8s.io",
+                    _ => "pods.metrics.k8s.io",
+                }
+            }
             Route::Review { review, .. } => review.plural,
         }
     }
@@ -362,18 +407,25 @@ pub struct Served {
     issuer: bool,
     /// Its name is an address.
     configuration: bool,
+    /// The logs of agents can be read.
+    node_logs: bool,
 }
 
 impl Served {
     pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Served {
         let kinds =
             kinds.into_iter().map(|kind| ((kind.group(), kind.version(), kind.plural()), kind)).collect();
-        Served { kinds, issuer: false, configuration: false }
+        Served { kinds, issuer: false, configuration: false, node_logs: false }
     }
 
     /// With what an issuer serves; `configuration` says whether its configuration can be asked for.
     pub fn with_issuer(self, configuration: bool) -> Served {
         Served { issuer: true, configuration, ..self }
+    }
+
+    /// With the logs of agents, or without.
+    pub fn with_node_logs(self, node_logs: bool) -> Served {
+        Served { node_logs, ..self }
     }
 
     fn kind(&self, group: &str, version: &str, plural: &str) -> Option<Kind> {
@@ -445,7 +497,7 @@ impl Served {
             ["apis", "", ..] => None,
             ["apis", group, version, rest @ ..] => {
                 let kind = self.resource(group, version, rest).or_else(|| aliased(group, version, rest));
-                kind.or_else(|| review(group, version, rest))
+                kind.or_else(|| review(group, version, rest)).or_else(|| measured(group, version, rest))
             }
             _ => None,
         }
@@ -468,6 +520,12 @@ impl Served {
             (_, _, [name]) => Some(Route::Item { kind, namespace, name: (*name).to_owned() }),
             (_, _, [name, "status"]) if kind.has_status() => {
                 Some(Route::ItemStatus { kind, namespace, name: (*name).to_owned() })
+            }
+            (_, Some(namespace), [name, usage::SUBRESOURCE]) if kind == Kind::Application => {
+                Some(Route::ApplicationMetrics { namespace: namespace.clone(), name: (*name).to_owned() })
+            }
+            (_, _, [name, "log"]) if kind == Kind::Node && self.node_logs => {
+                Some(Route::NodeLog { name: (*name).to_owned() })
             }
             (_, _, [name, door]) => {
                 let door = Door::named(kind, door)?;
@@ -492,6 +550,24 @@ fn review(group: &str, version: &str, rest: &[&str]) -> Option<Route> {
     let [plural] = rest else { return None };
     let review = reviews::by_resource(group, version, plural)?;
     (review.namespaced == namespace.is_some()).then_some(Route::Review { review, namespace })
+}
+
+fn measured(group: &str, version: &str, rest: &[&str]) -> Option<Route> {
+    if (group, version) != (usage::GROUP, usage::VERSION) {
+        return None;
+    }
+    let (namespace, rest) = split_namespace(rest);
+    let (plural, rest) = rest.split_first()?;
+    let resource = usage::by_plural(plural)?;
+    match rest {
+        [] if namespace.is_none() || resource.kind.namespaced() => {
+            Some(Route::UsageCollection { resource, namespace })
+        }
+        [name] if namespace.is_some() == resource.kind.namespaced() => {
+            Some(Route::UsageItem { resource, namespace, name: (*name).to_owned() })
+        }
+        _ => None,
+    }
 }
 
 fn aliased(group: &str, version: &str, rest: &[&str]) -> Option<Route> {
@@ -594,6 +670,30 @@ mod tests {
                 "/apis/events.k8s.io/v1/namespaces/t/events/e",
                 Route::AliasItem { alias: Alias::Events, namespace: ns("t"), name: "e".into() },
             ),
+            (
+                "/apis/horchestra.io/v1/namespaces/t/applications/web/metrics",
+                Route::ApplicationMetrics { namespace: "t".into(), name: "web".into() },
+            ),
+            (
+                "/apis/metrics.k8s.io/v1beta1/nodes",
+                Route::UsageCollection { resource: &usage::NODES, namespace: None },
+            ),
+            (
+                "/apis/metrics.k8s.io/v1beta1/nodes/n1",
+                Route::UsageItem { resource: &usage::NODES, namespace: None, name: "n1".into() },
+            ),
+            (
+                "/apis/metrics.k8s.io/v1beta1/pods",
+                Route::UsageCollection { resource: &usage::WORKLOADS, namespace: None },
+            ),
+            (
+                "/apis/metrics.k8s.io/v1beta1/namespaces/t/pods",
+                Route::UsageCollection { resource: &usage::WORKLOADS, namespace: ns("t") },
+            ),
+            (
+                "/apis/metrics.k8s.io/v1beta1/namespaces/t/pods/web",
+                Route::UsageItem { resource: &usage::WORKLOADS, namespace: ns("t"), name: "web".into() },
+            ),
             ("/readyz/store", Route::Probe { probe: Probe::Ready, check: Some("store".into()) }),
         ];
         for (path, route) in cases {
@@ -616,6 +716,17 @@ mod tests {
             ("/apis/horchestra.io/v1/namespaces/t/nodes", NoRoute::Unknown),
             ("/apis/horchestra.io/v1/namespaces/t/status", NoRoute::Unknown),
             ("/apis/horchestra.io/v1/nodes/n1/sessionlog", NoRoute::Unknown),
+            ("/apis/horchestra.io/v1/nodes/n1/log", NoRoute::Unknown),
+            ("/apis/horchestra.io/v1/nodes/n1/metrics", NoRoute::Unknown),
+            ("/apis/metrics.k8s.io/v1/nodes", NoRoute::Unknown),
+            ("/apis/metrics.k8s.io/v1beta1/pods/web", NoRoute::Unknown),
+            ("/apis/metrics.k8s.io/v1beta1/namespaces/t", NoRoute::Unknown),
+            ("/apis/metrics.k8s.io/v1beta1/namespaces/t/nodes", NoRoute::Unknown),
+            ("/apis/metrics.k8s.io/v1beta1/namespaces/t/nodes/n1", NoRoute::Unknown),
+            ("/apis/metrics.k8s.io/v1beta1/namespaces/t/secrets", NoRoute::Unknown),
+            ("/apis/metrics.k8s.io/v1beta1/secrets", NoRoute::Unknown),
+            ("/apis/metrics.k8s.io/v1beta1/applications", NoRoute::Unknown),
+            ("/apis/metrics.k8s.io/v1beta1/nodes/n1/log", NoRoute::Unknown),
             ("/apis/horchestra.io/v1/watch/applications", NoRoute::Unknown),
             ("/api/v1/namespaces/t/nodes", NoRoute::Unknown),
             ("/api/v1/namespaces/t/secrets", NoRoute::Unknown),
@@ -649,6 +760,15 @@ mod tests {
             let unnamed = served().with_issuer(false).resolve(path);
             assert_eq!(unnamed.is_ok(), what != Issued::Configuration, "{path}");
         }
+    }
+
+    #[test]
+    fn the_logs_of_agents_are_routed_where_they_are_served() {
+        let path = "/apis/horchestra.io/v1/nodes/n1/log";
+        let route = Route::NodeLog { name: "n1".into() };
+        assert_eq!((route.kind(), route.subresource()), (Some(Kind::Node), "log"));
+        assert_eq!(served().with_node_logs(true).resolve(path), Ok(route));
+        assert_eq!(served().with_node_logs(false).resolve(path), Err(NoRoute::Unknown));
     }
 
     #[test]

@@ -47,6 +47,16 @@ async fn every_listed_group_and_verb_is_served() {
     let names: Vec<&str> =
         groups["groups"].as_array().unwrap().iter().map(|group| group["name"].as_str().unwrap()).collect();
     assert!(names.contains(&"horchestra.io"), "{names:?}");
+    // Its nodes and pods must be found behind all others of these names.
+    assert_eq!(names.last(), Some(&"metrics.k8s.io"));
+    for version in [V2, V2BETA1] {
+        let groups = client.get_as("/apis", version).await.json();
+        let last = groups["items"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["metadata"]["name"], "metrics.k8s.io", "{version}");
+        let resources = last["versions"][0]["resources"].as_array().unwrap();
+        let resources: Vec<&str> = resources.iter().map(|it| it["resource"].as_str().unwrap()).collect();
+        assert_eq!(resources, ["nodes", "pods"], "{version}");
+    }
     let mut documents = vec!["/api/v1".to_owned()];
     for group in groups["groups"].as_array().unwrap() {
         let name = group["name"].as_str().unwrap();

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
@@ -28,7 +29,7 @@ use crate::crud::app;
 use crate::stack::{Setup, Stack, Who, pair};
 
 const APPS: &str = "/apis/horchestra.io/v1/namespaces/default/applications";
-const LOG: &str = "/api/v1/namespaces/default/pods/web/log";
+pub const LOG: &str = "/api/v1/namespaces/default/pods/web/log";
 
 type Script = Arc<dyn Fn(&LogRequest) -> Result<Vec<Result<LogResponse, Status>>, Status> + Send + Sync>;
 
@@ -37,7 +38,8 @@ type Script = Arc<dyn Fn(&LogRequest) -> Result<Vec<Result<LogResponse, Status>>
 pub struct Gateway {
     script: Arc<Mutex<Script>>,
     requests: Arc<Mutex<Vec<LogRequest>>>,
-    open: Arc<AtomicUsize>,
+    pub open: Arc<AtomicUsize>,
+    leaving: CancellationToken,
 }
 
 struct Open(Arc<AtomicUsize>);
@@ -93,12 +95,18 @@ impl Gateway {
         self.requests.lock().clone()
     }
 
+    /// Ends in order.
+    pub fn leave(&self) {
+        self.leaving.cancel();
+    }
+
     /// Serves on a port of its own, with the credentials of `process`, and takes over the node's session.
     pub async fn start(stack: &Stack, process: Process) -> (Gateway, String) {
         let gateway = Gateway {
             script: Arc::new(Mutex::new(Arc::new(|_: &LogRequest| Ok(Vec::new())))),
             requests: Arc::default(),
             open: Arc::default(),
+            leaving: CancellationToken::new(),
         };
         let tls = ReloadingServer::load(
             pair(&stack.pki.controller(process)),
@@ -114,11 +122,10 @@ impl Gateway {
             async move { acceptor.accept(stream?).await }
         });
         let service = RelayServer::new(gateway.clone());
-        tokio::spawn(
-            tonic::transport::Server::builder()
-                .add_service(service)
-                .serve_with_incoming(incoming.filter(Result::is_ok)),
-        );
+        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming_shutdown(
+            incoming.filter(Result::is_ok),
+            gateway.leaving.clone().cancelled_owned(),
+        ));
         (gateway, address)
     }
 }
@@ -131,7 +138,7 @@ pub async fn claim(store: &Store, address: &str) {
     store.claim_session(claim, Duration::ZERO).await.unwrap().expect("the session is free");
 }
 
-async fn placed() -> (Stack, Client) {
+pub async fn placed() -> (Stack, Client) {
     let stack = Stack::with(Setup { relay: true, ..Setup::default() }).await;
     stack.make_namespaces().await;
     let client = stack.client(Who::Master, Protocol::Http1);
@@ -251,7 +258,7 @@ async fn a_session_that_moved_is_looked_up_once_more() {
     assert!(!reply.header("retry-after").is_empty());
     assert_eq!(gateway.requests.lock().len() - before, 2, "not a third time");
     gateway.plays(|_| Err(Status::resource_exhausted("full")));
-    assert_eq!(client.get(LOG).await.status, 429);
+    assert_eq!(client.get(LOG).await.status, 503);
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use horchestra_api::server::{self, Listener};
 use horchestra_auth::pki::{Authority, Lifetime, LocalPki, PairFiles, Process};
 use horchestra_auth::tokens::Issuer;
 use horchestra_auth::{Authorizer, KeyRing, SecretKeys};
+use horchestra_core::gates::Gate;
 use horchestra_runtime::proxy::Block;
 use horchestra_runtime::tls::{ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer};
 use horchestra_runtime::{Checks, Metrics as Page};
@@ -127,6 +128,7 @@ impl Stack {
             checks,
             metrics: Metrics::new(&page),
             limits: setup.limits,
+            node_logs: setup.service.gates.enabled(Gate::NodeLogs),
             relay: setup.relay.then(|| Relay::new(store.clone(), Arc::new(move || peer.clone()))),
             patience: setup.patience,
         });

@@ -90,8 +90,9 @@ impl Scenario {
         world.applications("app", apps).await?;
 
         let (recorder, telling) = world.recorder();
-        let mut scheduler =
-            Scheduler::new(world.service.clone(), default_profile(Strategy::Spread)?, recorder);
+        let metrics = SchedulerMetrics::new(&Metrics::new("bench", "0", None));
+        let profile = default_profile(Strategy::Spread)?;
+        let mut scheduler = Scheduler::new(world.service.clone(), profile, recorder, metrics);
         let term = world.term("scheduler").await?;
         scheduler.begin_term();
         // Before the first beats that it sees nobody counts as heard of.

@@ -87,14 +87,17 @@ pub async fn measure(scale: usize) -> Result<()> {
     let profile = default_profile(Strategy::Spread)?;
     let mut sets =
         Led::new(&world, Sets::new(service.clone(), recorder.clone(), SetMetrics::new(&metrics))).await?;
-    let mut scheduler = Led::new(&world, Scheduler::new(service.clone(), profile, recorder.clone())).await?;
+    let counters = SchedulerMetrics::new(&metrics);
+    let scheduler = Scheduler::new(service.clone(), profile, recorder.clone(), counters);
+    let mut scheduler = Led::new(&world, scheduler).await?;
     let certificates = CertificateMetrics::new(&metrics);
+    let compaction =
+        Compaction::new(service.clone(), Retention::default(), EventRetention::default(), &metrics);
     let mut others = vec![
         Led::new(&world, NodeLifecycle::new(service.clone(), recorder.clone())).await?,
         Led::new(&world, GarbageCollection::new(service.clone(), Limits::default(), &metrics)).await?,
         Led::new(&world, NodeCertificates::new(service.clone(), recorder, None, certificates)).await?,
-        Led::new(&world, Compaction::new(service.clone(), Retention::default(), EventRetention::default()))
-            .await?,
+        Led::new(&world, compaction).await?,
     ];
     let (written, seconds) = sets.settle(&world).await?;
     println!("{} children made, {:.0} writes/s", of_sets * CHILDREN, written as f64 / seconds);

@@ -21,6 +21,7 @@ use crate::discovery::{groups, kinds_of};
 use crate::doors::Door;
 use crate::registry::{KindSpec, described};
 use crate::reviews::{self, REVIEWS, ReviewSpec};
+use crate::usage;
 
 /// A document and the digest of its bytes, for entity tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +60,9 @@ impl OpenApi {
     pub fn new(version: &str) -> OpenApi {
         let mut documents = Vec::new();
         let mut paths = Map::new();
-        for (group, versions) in groups().into_iter().chain([("", vec!["v1"])]) {
+        // Nothing of usage is ever written, and nobody explains it by its schema.
+        let written = groups().into_iter().filter(|(group, _)| *group != usage::shown::GROUP);
+        for (group, versions) in written.chain([("", vec!["v1"])]) {
             for group_version in versions {
                 let path = if group.is_empty() {
                     format!("api/{group_version}")

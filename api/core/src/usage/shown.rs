@@ -29,6 +29,7 @@ pub const APPLICATION_METRICS: &str = "ApplicationMetrics";
 /// A resource of the group [`GROUP`].
 pub struct Resource {
     pub plural: &'static str,
+    pub singular: &'static str,
     pub name: &'static str,
     pub list_kind: &'static str,
     /// The kind whose objects are measured.
@@ -56,6 +57,7 @@ impl Eq for Resource {}
 
 pub static NODES: Resource = Resource {
     plural: "nodes",
+    singular: "node",
     name: "NodeMetrics",
     list_kind: "NodeMetricsList",
     kind: Kind::Node,
@@ -71,6 +73,7 @@ pub static NODES: Resource = Resource {
 
 pub static WORKLOADS: Resource = Resource {
     plural: "pods",
+    singular: "pod",
     name: "PodMetrics",
     list_kind: "PodMetricsList",
     kind: Kind::Application,
@@ -190,30 +193,33 @@ pub fn application_metrics(stored: &Object, node: &str, measured: &Measured) -> 
     shown
 }
 
-/// An entry of a list of resources.
-fn entry(name: &str, namespaced: bool, group: &str, version: &str, kind: &str, verbs: &[&str]) -> Value {
-    json!({
-        "name": name,
-        "singularName": "",
-        "namespaced": namespaced,
-        "group": group,
-        "version": version,
-        "kind": kind,
-        "verbs": verbs,
-    })
-}
-
 /// The entries of `/apis/metrics.k8s.io/v1beta1`.
 pub(crate) fn entries() -> Vec<Value> {
-    let of = |it: &&Resource| entry(it.plural, it.kind.namespaced(), GROUP, VERSION, it.name, &VERBS);
-    RESOURCES.iter().map(of).collect()
+    let entry = |resource: &&Resource| {
+        json!({
+            "name": resource.plural,
+            "singularName": resource.singular,
+            "namespaced": resource.kind.namespaced(),
+            "group": GROUP,
+            "version": VERSION,
+            "kind": resource.name,
+            "verbs": VERBS,
+        })
+    };
+    RESOURCES.iter().map(entry).collect()
 }
 
 /// The entry of the subresource of Applications.
 pub(crate) fn subresource_entry() -> Value {
-    let (group, version) = (Kind::Application.group(), Kind::Application.version());
-    let name = format!("{}/{SUBRESOURCE}", Kind::Application.plural());
-    entry(&name, true, group, version, APPLICATION_METRICS, &["get"])
+    json!({
+        "name": format!("{}/{SUBRESOURCE}", Kind::Application.plural()),
+        "singularName": "",
+        "namespaced": true,
+        "group": Kind::Application.group(),
+        "version": Kind::Application.version(),
+        "kind": APPLICATION_METRICS,
+        "verbs": ["get"],
+    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod keys;
 mod leadership;
 mod leaks;
 mod lifecycle;
+mod observing;
 mod pki;
 mod restore;
 mod rotation;

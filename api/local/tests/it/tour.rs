@@ -50,7 +50,7 @@ impl Kubectl<'_> {
         command
     }
 
-    fn run(&self, line: &str) -> Output {
+    pub fn run(&self, line: &str) -> Output {
         self.command(line).output().unwrap()
     }
 

@@ -46,6 +46,14 @@ async fn documents() {
     let groups = client.get("/apis").await.json();
     for group in groups["groups"].as_array().unwrap() {
         let version = group["preferredVersion"]["groupVersion"].as_str().unwrap();
+        if version == "metrics.k8s.io/v1beta1" {
+            rows.same(
+                "what is measured is not described",
+                &index["paths"][format!("apis/{version}")],
+                &Value::Null,
+            );
+            continue;
+        }
         let url = index["paths"][format!("apis/{version}")]["serverRelativeURL"].as_str().unwrap_or("");
         let expected = format!("/openapi/v3/apis/{version}?hash=");
         rows.holds("the index names every group version", url.starts_with(&expected), (version, url));

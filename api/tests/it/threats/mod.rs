@@ -88,6 +88,8 @@
 //!   labels that the server derives. `nodegate/tests/it/threats.rs: a_node_is_not_believed_what_it_cannot_know`
 //! - Reporting about a workload of another node: dropped.
 //!   `nodegate/tests/it/threats.rs: a_report_about_a_workload_of_another_node_is_dropped`
+//! - Reporting what a workload of another node uses, or what cannot be: dropped.
+//!   `nodegate/tests/it/samples.rs: only_believable_samples_of_what_runs_there_count`
 //! - A machine whose Node was deleted, back for work: it gets none until an operator admits it.
 //!   `nodegate/tests/it/registration.rs: a_deleted_node_is_frozen_and_comes_back_as_a_stranger`
 //! - A certificate on a machine that it was not made for: under strict registration no Node.
@@ -105,6 +107,8 @@
 //!   `rights::a_binding_in_a_namespace_opens_neither_paths_nor_the_cluster`
 //! - Waiting for a namespace's name to come back: nothing can stay behind in it.
 //!   `rights::a_name_that_comes_back_brings_no_rights_with_it`
+//! - A right to see usage, with which Nodes are written and Secrets read in its group: there is nothing there.
+//!   `usage.rs: nothing_is_written_through_what_is_measured`
 //! - Reading the logs of nodes because one may read nodes: a right of its own.
 //!   `rights::who_reads_nodes_does_not_read_their_logs`
 //! - Signs in the names of rules that mean something to a policy engine: opaque.

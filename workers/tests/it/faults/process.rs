@@ -36,18 +36,19 @@ pub struct Process {
 }
 
 /// One of each, with nothing in mind.
-pub fn loops(plane: &Plane, service: &Service) -> [Box<dyn Reconciler>; 6] {
+pub fn loops(plane: &Plane, service: &Service) -> [Box<dyn Reconciler>; 7] {
     let (metrics, recorder) = (Metrics::new("test", "0", None), plane.recorder.clone());
     let at = || service.clone();
     let profile = default_profile(Strategy::Spread).unwrap();
     let certificates = CertificateMetrics::new(&metrics);
     [
-        Box::new(Scheduler::new(at(), profile, recorder.clone())),
+        Box::new(Scheduler::new(at(), profile, recorder.clone(), SchedulerMetrics::new(&metrics))),
         Box::new(Sets::new(at(), recorder.clone(), SetMetrics::default())),
         Box::new(NodeLifecycle::new(at(), recorder.clone())),
+        Box::new(PushHolds::new(at(), recorder.clone(), HoldMetrics::new(&metrics))),
         Box::new(NodeCertificates::new(at(), recorder, Some(plane.signer.clone()), certificates)),
         Box::new(GarbageCollection::new(at(), Limits::default(), &metrics)),
-        Box::new(Compaction::new(at(), Retention::default(), EventRetention::default())),
+        Box::new(Compaction::new(at(), Retention::default(), EventRetention::default(), &metrics)),
     ]
 }
 
