@@ -17,6 +17,7 @@ use horchestra_workers::compaction::Compaction;
 use horchestra_workers::expiry::EventRetention;
 use horchestra_workers::gc::{GarbageCollection, Limits};
 use horchestra_workers::lifecycle::NodeLifecycle;
+use horchestra_workers::scheduler::metrics::SchedulerMetrics;
 use horchestra_workers::scheduler::plugins::{Strategy, default_profile};
 use horchestra_workers::scheduler::reconcile::Scheduler;
 use horchestra_workers::sets::{SetMetrics, Sets};

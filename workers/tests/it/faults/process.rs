@@ -11,7 +11,9 @@ use horchestra_workers::certificates::reconcile::NodeCertificates;
 use horchestra_workers::compaction::Compaction;
 use horchestra_workers::expiry::EventRetention;
 use horchestra_workers::gc::{GarbageCollection, Limits};
+use horchestra_workers::holds::{HoldMetrics, PushHolds};
 use horchestra_workers::lifecycle::NodeLifecycle;
+use horchestra_workers::scheduler::metrics::SchedulerMetrics;
 use horchestra_workers::scheduler::plugins::{Strategy, default_profile};
 use horchestra_workers::scheduler::reconcile::Scheduler;
 use horchestra_workers::sets::{SetMetrics, Sets};
@@ -21,8 +23,15 @@ use uuid::Uuid;
 use super::plane::{Plane, connect};
 
 /// Every loop, by the name of its lease.
-pub const LOOPS: [&str; 6] =
-    ["scheduler", "applicationset", "node-lifecycle", "node-csr", "garbage-collection", "compaction"];
+pub const LOOPS: [&str; 7] = [
+    "scheduler",
+    "applicationset",
+    "node-lifecycle",
+    "push-holds",
+    "node-csr",
+    "garbage-collection",
+    "compaction",
+];
 
 /// Nobody takes a lease by itself within a test.
 const TERM: Duration = Duration::from_secs(100 * 24 * 3600);

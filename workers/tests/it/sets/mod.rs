@@ -1,6 +1,7 @@
 //! The loop of ApplicationSets.
 
 mod crash;
+mod import;
 pub mod model;
 mod pieces;
 mod postgres;
