@@ -1,9 +1,11 @@
 //! What is done to the stack, one blow after the other.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use sqlx::postgres::PgConnection;
 use tokio::time::{Instant, sleep};
 
@@ -14,6 +16,8 @@ use super::site::Site;
 const MERCY: Duration = Duration::from_secs(3);
 /// How long a loop may be without a leader: a lease, the time to notice, and a very busy machine.
 const TAKEOVER: Duration = Duration::from_secs(240);
+/// How often a leader is looked for that leads for long enough.
+const CATCHES: usize = 20;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What can be done.
@@ -31,6 +35,16 @@ pub struct Struck {
     pub led: Vec<String>,
     /// Microseconds since the epoch, by the clock of the database.
     pub at: i64,
+}
+
+/// A process that leads.
+struct Caught {
+    process: String,
+    pid: Pid,
+    /// The terms that there are, of whomever.
+    terms: BTreeMap<String, i64>,
+    /// The loops among them that it leads.
+    led: Vec<String>,
 }
 
 /// Deals blows, each when the last one has been got over.
@@ -62,10 +76,7 @@ impl<'a> Nemesis<'a> {
     /// Deals it, and waits until somebody does again what was done before.
     pub async fn strike(&mut self, blow: Blow) -> Result<Struck> {
         let Blow::KillLeader(reconciler) = blow;
-        let (process, pid) = self.find(reconciler).await?;
-        sleep(MERCY).await;
-        let terms = leaders::terms(&mut self.database).await?;
-        let led = leaders::led_by(self.site, &process, &terms).await;
+        let Caught { process, pid, terms, led } = self.catch(reconciler).await?;
         let at = self.now().await?;
         self.site.replace(&process, pid, Signal::SIGKILL).await?;
         for name in &led {
@@ -74,8 +85,23 @@ impl<'a> Nemesis<'a> {
         Ok(Struck { process, led, at })
     }
 
+    /// A leader that still leads after its mercy.
+    async fn catch(&mut self, reconciler: &str) -> Result<Caught> {
+        for _ in 0..CATCHES {
+            let (process, pid) = self.find(reconciler).await?;
+            sleep(MERCY).await;
+            let terms = leaders::terms(&mut self.database).await?;
+            let led = leaders::led_by(self.site, &process, &terms).await;
+            if led.iter().any(|name| name == reconciler) {
+                return Ok(Caught { process, pid, terms, led });
+            }
+            // It lost the lease, or is too busy to answer.
+        }
+        bail!("nobody leads {reconciler} for {MERCY:?}")
+    }
+
     /// The leader as the lease says, and its process.
-    async fn find(&mut self, reconciler: &str) -> Result<(String, nix::unistd::Pid)> {
+    async fn find(&mut self, reconciler: &str) -> Result<(String, Pid)> {
         let deadline = Instant::now() + TAKEOVER;
         loop {
             let terms = leaders::terms(&mut self.database).await?;
