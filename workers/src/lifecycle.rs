@@ -62,7 +62,8 @@ impl Judge {
     }
 
     fn freeze(&mut self, heard: &Heard) {
-        self.frozen_until = Some(longest_freeze(heard));
+        let freeze = i64::try_from(FREEZE.as_micros()).unwrap_or(i64::MAX).max(heard.timeout);
+        self.frozen_until = Some(heard.now + freeze);
         self.returning = false;
     }
 
@@ -76,8 +77,7 @@ impl Judge {
         let quiet = ready.iter().filter(|node| silence(heard, &node.name) > heard.timeout / 2).count();
         let overdue = ready.iter().any(|node| silence(heard, &node.name) > heard.timeout);
         let most = quiet >= 3 && quiet * 2 > ready.len();
-        // Also when the clock was set back meanwhile.
-        match self.frozen_until.map(|until| until.min(longest_freeze(heard))) {
+        match self.frozen_until {
             Some(until) if !most => {
                 // They are back: whoever stays silent gets a full timeout from now.
                 self.frozen_until = Some(until.min(heard.now + heard.timeout));
@@ -105,11 +105,6 @@ impl Judge {
             None => {}
         }
     }
-}
-
-/// Until when a freeze lasts at most that begins now.
-fn longest_freeze(heard: &Heard) -> i64 {
-    heard.now + i64::try_from(FREEZE.as_micros()).unwrap_or(i64::MAX).max(heard.timeout)
 }
 
 /// Microseconds since the node was last heard of, as far as somebody was there to hear.

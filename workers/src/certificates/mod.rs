@@ -32,3 +32,4 @@ pub mod rotation;
 pub mod signer;
 pub mod vault;
 pub mod verify;
+mod work;

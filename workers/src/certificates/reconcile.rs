@@ -11,23 +11,22 @@ use futures::stream::{self, StreamExt};
 use horchestra_auth::pki::CertificateRequest;
 use horchestra_core::gates::Gate;
 use horchestra_core::kind::{Key, Kind};
-use horchestra_core::kinds::certificate_signing_request::{
-    CONDITION_DENIED, CONDITION_ISSUED, CertificateSigningRequest,
-};
+use horchestra_core::kinds::certificate_signing_request::{CONDITION_ISSUED, CertificateSigningRequest};
 use horchestra_core::kinds::meta::condition;
 use horchestra_core::reasons::{self, EventReason};
 use horchestra_runtime::Backoff;
 use horchestra_service::settings::ClusterSettings;
 use horchestra_service::{DeleteOptions, DoorError, Outcome, Recorder, RequestContext, Service, Subject};
-use horchestra_store::{Change, ChangeKind, Entry, Revision, Snapshot};
+use horchestra_store::{Change, ChangeKind, Entry, Revision};
 use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::metrics::{CertificateMetrics, Fate};
-use super::policy::{self, Decision, Rules, is_renewal};
-use super::rotation::{Rotation, Rotations};
+use super::policy::{Decision, Rules, is_renewal};
+use super::rotation::Rotations;
 use super::signer::{SignError, Signer};
+use super::work::{Case, Known, Work, is_denied_by_operator, sort};
 use crate::substrate::{PassError, PassReport, Reconciler, Term};
 
 /// Requests that are signed at the same time: an outside signer takes a while for each.
@@ -86,48 +85,11 @@ struct Memory {
     rotations: Rotations,
 }
 
-#[derive(Clone)]
-struct Known {
-    revision: Revision,
-    until: Option<Timestamp>,
-    state: State,
-}
-
-#[derive(Clone)]
-enum State {
-    Decided(Option<Rotation>),
-    /// What to do, and whether it was said already why it waits.
-    Open(Decision, bool),
-    /// Not to be touched: it cannot be read, or is being deleted.
-    Left,
-}
-
 struct Failed {
     /// As of which it failed: a changed request is tried at once.
     revision: Revision,
     due: Instant,
     backoff: Backoff,
-}
-
-/// A request to do something about.
-struct Case {
-    entry: Arc<Entry>,
-    decision: Decision,
-}
-
-/// What one pass has to do.
-#[derive(Default)]
-struct Work {
-    expired: Vec<Arc<Entry>>,
-    /// To be turned down or told why they wait.
-    judged: Vec<Case>,
-    signed: Vec<(Arc<Entry>, CertificateRequest)>,
-    rotations: Vec<(Uuid, Rotation)>,
-    /// Turned down by an operator since the last look.
-    denied: Vec<Arc<Entry>>,
-    held: usize,
-    /// The next moment at which one of them has had its time.
-    next_expiry: Option<Timestamp>,
 }
 
 impl NodeCertificates {
@@ -512,77 +474,6 @@ impl Soonest {
     fn at(&mut self, moment: Instant) {
         self.within(moment.saturating_duration_since(Instant::now()));
     }
-}
-
-/// Looks at every request; at those that have not changed since only at what is known of them.
-fn sort(
-    snapshot: &Snapshot,
-    rules: Rules,
-    mut old: HashMap<Uuid, Known>,
-    now: Timestamp,
-) -> (Work, HashMap<Uuid, Known>) {
-    let mut work = Work::default();
-    let mut all = HashMap::with_capacity(old.len());
-    for entry in snapshot.list(Kind::CertificateSigningRequest, None) {
-        let known = match old.remove(&entry.uid) {
-            Some(known) if known.revision == entry.revision => known,
-            before => {
-                let was_decided = before.is_some_and(|known| matches!(known.state, State::Decided(_)));
-                if !was_decided && is_denied_by_operator(entry) {
-                    work.denied.push(Arc::clone(entry));
-                }
-                know(entry, rules)
-            }
-        };
-        let expired = known.until.is_some_and(|until| until <= now);
-        match &known.state {
-            State::Left => {}
-            _ if expired => work.expired.push(Arc::clone(entry)),
-            State::Decided(rotation) => {
-                work.rotations.extend(rotation.clone().map(|rotation| (entry.uid, rotation)));
-            }
-            State::Open(Decision::Sign(request), _) => {
-                work.signed.push((Arc::clone(entry), request.clone()));
-            }
-            State::Open(decision, told) => {
-                let hold = matches!(decision, Decision::Hold(_));
-                work.held += usize::from(hold);
-                if !(hold && *told) {
-                    work.judged.push(Case { entry: Arc::clone(entry), decision: decision.clone() });
-                }
-            }
-        }
-        if let (Some(until), false, false) = (known.until, expired, matches!(known.state, State::Left)) {
-            work.next_expiry = Some(work.next_expiry.map_or(until, |next| next.min(until)));
-        }
-        all.insert(entry.uid, known);
-    }
-    (work, all)
-}
-
-fn is_denied_by_operator(entry: &Entry) -> bool {
-    let request = entry.typed::<CertificateSigningRequest>().ok();
-    request.is_some_and(|request| {
-        condition(&request.status.conditions, CONDITION_DENIED)
-            .is_some_and(|denied| denied.reason == "DeniedByOperator")
-    })
-}
-
-fn know(entry: &Entry, rules: Rules) -> Known {
-    let left = Known { revision: entry.revision, until: None, state: State::Left };
-    if entry.deleting {
-        return left;
-    }
-    let Ok(request) = entry.typed::<CertificateSigningRequest>() else {
-        tracing::warn!(request = entry.key.name, "a stored request cannot be read");
-        return left;
-    };
-    let state = if request.is_decided() {
-        State::Decided(Rotation::of(&request))
-    } else {
-        State::Open(policy::decide(&request, rules), !request.status.reason.is_empty())
-    };
-    Known { revision: entry.revision, until: policy::kept_until(&request), state }
 }
 
 impl Reconciler for NodeCertificates {
