@@ -116,6 +116,8 @@ impl Gate {
         self.tasks.spawn("records", records::run(Arc::clone(self), stop.clone()));
         self.tasks.spawn("fleet", publish::run(Arc::clone(self), stop.clone()));
         self.tasks.spawn("addresses", addresses::run(Arc::clone(self), stop.clone()));
+        let (gate, until) = (Arc::clone(self), stop.clone());
+        self.tasks.spawn("opened-secrets", async move { gate.opened.sweep(&until).await });
         self.tasks.spawn("heartbeats", beats::run(Arc::clone(self), stop.clone()));
         self.tasks.spawn("samples", samples::run(Arc::clone(self), stop.clone()));
     }

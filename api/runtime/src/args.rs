@@ -96,13 +96,13 @@ pub struct SecretArgs {
 pub struct TokenArgs {
     /// Key that tokens of workloads are signed with, PEM (EC PRIVATE KEY on P-256), or a folder of such keys
     /// (*.pem), of which all verify and the last in order of names signs. The same for every API replica and
-    /// gateway; read again when it changes, and made when it is not there. Without it workloads have no tokens
+    /// gateway; read again when it changes. The API makes one where there is none. Without it workloads have no tokens
     #[arg(long, value_name = "FILE|FOLDER")]
     pub jwt_signing_key: Option<PathBuf>,
 
     /// Name of the issuer of tokens; the same for the whole cluster. With a URL under which clients reach the API
-    /// it publishes an OpenID configuration [default: the cluster's, which is `horchestra` until a process says
-    /// otherwise]
+    /// it publishes an OpenID configuration. The first process that says one decides, and processes that ran before
+    /// have to be started again [default: the cluster's, which is `horchestra` until a process says otherwise]
     #[arg(long, value_name = "NAME|URL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub jwt_issuer: Option<String>,
 }

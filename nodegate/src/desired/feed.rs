@@ -1,9 +1,9 @@
 //! Keeps the index current, one feed for all sessions of this process.
 //!
-//! The store's watchers deliver every change exactly once and in order, those of all kinds together ([`Merged`]), and
-//! say when they cannot; then the
-//! index is loaded anew and every session looks at its node again. Until an index is loaded, also after one
-//! that missed something, nothing is pushed to anybody. How far the index is, is told to sessions that ask.
+//! The store's watchers deliver every change exactly once and in order, those of all kinds together ([`Merged`]),
+//! and say when they cannot; then the index is loaded anew and every session looks at its node again. Until an index
+//! is loaded, also after one that missed something, nothing is pushed to anybody. How far the index is, is told to
+//! sessions that ask.
 
 use std::sync::Arc;
 use std::time::Duration;

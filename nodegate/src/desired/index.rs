@@ -149,18 +149,19 @@ impl Index {
         for entry in snapshot.list(Kind::Node, None) {
             fresh.nodes.insert(entry.key.name.clone(), node_facts(entry));
         }
+        // While nobody uses them yet, nothing has to be looked up for it.
+        for entry in snapshot.list(Kind::Secret, None) {
+            fresh.secrets.put(&entry.key, Some(entry));
+        }
+        for entry in snapshot.list(Kind::SecretStore, None) {
+            fresh.secrets.put_store(&entry.key, Some(entry));
+        }
         for entry in snapshot.list(Kind::Application, None) {
             let last_good = state.applications.get(&entry.key).and_then(|placed| placed.last_good.clone());
             fresh.put(entry, last_good);
         }
         for entry in snapshot.list(Kind::PersistentVolume, None) {
             fresh.volumes.put(&entry.key, Some(entry));
-        }
-        for entry in snapshot.list(Kind::Secret, None) {
-            fresh.secrets.put(&entry.key, Some(entry));
-        }
-        for entry in snapshot.list(Kind::SecretStore, None) {
-            fresh.secrets.put_store(&entry.key, Some(entry));
         }
         let uids: HashSet<Uuid> = fresh.applications.values().map(|placed| placed.uid).collect();
         let here = |leases: Vec<AddressLease>| {
@@ -295,8 +296,10 @@ impl Index {
             let form = state.applications.get(key).and_then(|placed| placed.shape.form());
             form.is_some_and(|form| !form.uses.audiences.is_empty())
         };
-        let said = state.nodes.get(node).and_then(|facts| facts.tokens_as_secrets);
-        (keys.into_iter().any(has_some), said)
+        match state.nodes.get(node) {
+            Some(facts) if facts.admitted => (keys.into_iter().any(has_some), facts.tokens_as_secrets),
+            _ => (false, None),
+        }
     }
 
     /// What belongs to these Applications.
@@ -652,6 +655,78 @@ mod tests {
             assert_eq!(log.change(kind, &version), expected, "{what}");
         }
         assert!(matches!(log.index.view("n1"), View::Absent));
+    }
+
+    fn secret(name: &str, contents: &str, store: &str) -> Version {
+        let annotations = json!({"secrets.horchestra.io/store": store, "note": "x"});
+        let uid = Uuid::from_u128(50).to_string();
+        Version {
+            kind: Kind::Secret,
+            object: json!({
+                "metadata": {"name": name, "namespace": "team", "uid": uid, "annotations": annotations},
+                "type": "horchestra.io/vault",
+                "sealed": {"key": "k", "digest": contents, "payload": ""},
+            }),
+        }
+    }
+
+    fn store(name: &str, server: &str) -> Version {
+        let metadata = json!({"name": name, "namespace": "team", "uid": Uuid::from_u128(60).to_string()});
+        Version { kind: Kind::SecretStore, object: json!({"metadata": metadata, "spec": {"server": server}}) }
+    }
+
+    #[test]
+    fn a_change_of_a_secret_rings_the_nodes_that_use_it() {
+        let mut log = Log::new();
+        let uses = |node: &str, name: &str, secret: &str| {
+            let volume = json!([{"mountPath": "/m", "volume": {"type": "secret", "name": secret}}]);
+            app(7, 1, json!(GOOD))
+                .with("/metadata/name", json!(name))
+                .with("/spec/placement/nodeName", json!(node))
+                .with("/spec/volumes", volume)
+        };
+        for version in
+            [uses("n1", "a", "s"), uses("n1", "b", "s"), uses("n2", "c", "s"), uses("n3", "d", "t")]
+        {
+            log.put(&version);
+        }
+        let ended = uses("n4", "e", "s")
+            .with("/spec/lifecycle", json!({"restartPolicy": "Never"}))
+            .with("/status", json!({"phase": "Succeeded", "observedGeneration": 1}));
+        log.put(&ended);
+        let label = json!({"a": "b"});
+        let steps: [(&str, Version, &[&str]); 14] = [
+            ("it comes", secret("s", "1", "v"), &["n1", "n2"]),
+            ("it is as it was", secret("s", "1", "v"), &[]),
+            ("a label", secret("s", "1", "v").with("/metadata/labels", label), &[]),
+            ("its contents", secret("s", "2", "v"), &["n1", "n2"]),
+            ("its store", secret("s", "2", "w"), &["n1", "n2"]),
+            ("its type", secret("s", "2", "w").with("/type", json!("Opaque")), &["n1", "n2"]),
+            ("its type again", secret("s", "2", "w"), &["n1", "n2"]),
+            (
+                "one of that name elsewhere",
+                secret("s", "9", "w").with("/metadata/namespace", json!("x")),
+                &[],
+            ),
+            ("one that nobody uses", secret("u", "1", "v"), &[]),
+            ("one that another node uses", secret("t", "1", "v"), &["n3"]),
+            ("the store that it named before", store("v", "a"), &["n3"]),
+            ("the store", store("w", "a"), &["n1", "n2"]),
+            ("the store as it was", store("w", "a"), &[]),
+            ("what the store says", store("w", "b"), &["n1", "n2"]),
+        ];
+        for (what, version, expected) in steps {
+            let rung: Vec<String> = log.put(&version).into_iter().map(|(node, _)| node).collect();
+            assert_eq!(rung, expected, "{what}");
+        }
+        // Nobody uses it any more.
+        for name in ["a", "b"] {
+            log.put(&uses("n1", name, "other"));
+        }
+        log.change(ChangeKind::Deleted, &uses("n2", "c", "s"));
+        assert_eq!(log.put(&secret("s", "3", "w")), []);
+        assert_eq!(log.change(ChangeKind::Deleted, &secret("s", "3", "w")), []);
+        assert_eq!(log.change(ChangeKind::Deleted, &secret("t", "1", "v")).len(), 1);
     }
 
     #[test]

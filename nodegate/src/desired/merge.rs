@@ -14,8 +14,9 @@ use horchestra_core::kind::Kind;
 use horchestra_store::{Change, Revision, Store, WatchEnd, Watcher};
 use tokio::time::timeout;
 
-/// How long a change waits for watchers that get on without saying so, before it is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// How long a change waits for watchers that get on without saying so, before it is looked at again: at first, and at
+/// most. One that reads the log itself has to start over each time.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(1));
 
 /// Watchers, and what they have said that others may still have something to put before.
 pub struct Merged {
@@ -32,6 +33,7 @@ impl Merged {
 
     /// The next changes (at least one; waits). Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Vec<Change>, WatchEnd> {
+        let mut pause = LOOK_AGAIN.0;
         loop {
             self.take_what_is_there()?;
             let due = self.due();
@@ -41,9 +43,10 @@ impl Merged {
             let held_back = !self.waiting.is_empty();
             let waits = self.watchers.iter_mut().map(|watcher| Box::pin(watcher.next()));
             let next = select_all(waits).map(|(changes, ..)| changes);
-            let changes = if held_back { timeout(LOOK_AGAIN, next).await.ok() } else { Some(next.await) };
-            if let Some(changes) = changes {
-                self.keep(changes?);
+            let changes = if held_back { timeout(pause, next).await.ok() } else { Some(next.await) };
+            match changes {
+                Some(changes) => self.keep(changes?),
+                None => pause = LOOK_AGAIN.1.min(pause * 2),
             }
         }
     }
@@ -80,5 +83,76 @@ impl Merged {
     fn due(&mut self) -> Vec<Change> {
         let later = self.waiting.split_off(&(self.reached() + 1));
         std::mem::replace(&mut self.waiting, later).into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use horchestra_core::kind::Key;
+    use horchestra_store::{Attribution, Columns, Draft, Index, Item, MemoryDatabase, Op, StoreOptions};
+    use uuid::Uuid;
+
+    use super::*;
+
+    const KINDS: [Kind; 4] = [Kind::Node, Kind::PersistentVolume, Kind::SecretStore, Kind::Application];
+
+    fn create(kind: Kind, name: String) -> Item {
+        let key = if matches!(kind, Kind::Node | Kind::Namespace) {
+            Key::cluster(kind, name)
+        } else {
+            Key::namespaced(kind, "shop", name)
+        };
+        let draft = Draft {
+            body: Bytes::from(format!(r#"{{"metadata":{{"name":"{}"}}}}"#, key.name)),
+            key,
+            uid: Uuid::new_v4(),
+            generation: 1,
+            deleting: false,
+            managed: None,
+            index: Index::default(),
+            columns: Columns::default(),
+            edges: Vec::new(),
+        };
+        let who = Attribution {
+            user: "test".to_owned(),
+            verb: "create".to_owned(),
+            audit_id: Uuid::new_v4(),
+            trace_id: None,
+        };
+        Item { ops: vec![Op::Create(draft)], guards: Vec::new(), who }
+    }
+
+    #[tokio::test]
+    async fn changes_of_all_kinds_come_in_the_order_of_their_commits() {
+        const EACH: usize = 100;
+        let store = Store::open(MemoryDatabase::new().connect(), StoreOptions::default());
+        store.ready().await;
+        let start = store.fresh().await.unwrap().revision();
+        let mut merged = Merged::new(&store, &KINDS, start).unwrap();
+        let writers = KINDS.into_iter().chain([Kind::Namespace]).map(|kind| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                for number in 0..EACH {
+                    store.commit(create(kind, format!("o{number}"))).await.unwrap();
+                }
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        let mut seen: Vec<Revision> = Vec::new();
+        while seen.len() < EACH * KINDS.len() {
+            let changes = timeout(Duration::from_secs(20), merged.next()).await.unwrap().unwrap();
+            seen.extend(changes.iter().map(|change| change.revision));
+            assert!(merged.progress() >= *seen.last().unwrap());
+        }
+        assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        // Nothing more comes, and how far it is moves on with kinds that it does not follow.
+        let end = store.fresh().await.unwrap().revision();
+        let more = timeout(Duration::from_millis(50), merged.next()).await;
+        assert!(more.is_err());
+        assert_eq!(merged.progress(), end);
     }
 }

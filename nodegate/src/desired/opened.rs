@@ -17,7 +17,8 @@ use horchestra_service::sealing::Unusable;
 use horchestra_store::Entry;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::form::without_bookkeeping;
@@ -66,6 +67,13 @@ impl Opened {
         Ok(bytes)
     }
 
+    /// Lets go of what nobody has asked for for a while, now and then until `stop`.
+    pub async fn sweep(&self, stop: &CancellationToken) {
+        while stop.run_until_cancelled(sleep(KEPT / 2)).await.is_some() {
+            self.state.lock().drop_stale(Instant::now());
+        }
+    }
+
     /// The Secret is another by now, or gone.
     pub fn forget(&self, key: &Key) {
         self.state.lock().remove(key);
@@ -84,12 +92,7 @@ impl State {
         if new.bytes.len() > limit {
             return;
         }
-        let stale = |kept: &Kept| new.used.saturating_duration_since(kept.used) > KEPT;
-        let old: Vec<Key> =
-            self.kept.iter().filter(|(_, kept)| stale(kept)).map(|(key, _)| key.clone()).collect();
-        for key in old {
-            self.remove(&key);
-        }
+        self.drop_stale(new.used);
         while self.size + new.bytes.len() > limit {
             let Some(oldest) = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(key, _)| key.clone())
             else {
@@ -99,6 +102,15 @@ impl State {
         }
         self.size += new.bytes.len();
         self.kept.insert(key, new);
+    }
+
+    fn drop_stale(&mut self, now: Instant) {
+        let stale = |kept: &Kept| now.saturating_duration_since(kept.used) > KEPT;
+        let old: Vec<Key> =
+            self.kept.iter().filter(|(_, kept)| stale(kept)).map(|(key, _)| key.clone()).collect();
+        for key in old {
+            self.remove(&key);
+        }
     }
 
     fn remove(&mut self, key: &Key) {

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use horchestra_proto::node::v1::DesiredState;
-use horchestra_store::{Hold, Holding};
+use horchestra_store::store::TokenForm;
+use horchestra_store::{Hold, Holding, ReadError};
 use jiff::Timestamp;
 use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -193,18 +194,24 @@ async fn decide_token_form(gate: &Gate, node: &str, terms: &mut TokenTerms) {
     if !wanted || settled(terms) {
         return;
     }
-    let chosen = match (said, &gate.tokens.cache) {
-        (Some(said), _) => gate.store.choose_token_form(node, said, true).await.map(Some),
-        (None, Some(_)) => {
+    match token_form(gate, node, said).await {
+        Ok(form) => *terms = TokenTerms { form, decided: true, ..*terms },
+        Err(error) => tracing::warn!(%node, %error, "how token volumes are sent could not be looked up"),
+    }
+}
+
+/// What was chosen, or is now. A gateway without keys decides nothing.
+async fn token_form(gate: &Gate, node: &str, said: Option<bool>) -> Result<Option<TokenForm>, ReadError> {
+    let known = gate.store.token_form(node).await?;
+    match (known, said) {
+        (Some(form), None) => Ok(Some(form)),
+        (Some(form), Some(said)) if form.as_secrets == said => Ok(Some(form)),
+        (_, Some(said)) => gate.store.choose_token_form(node, said, true).await.map(Some),
+        (None, None) if gate.tokens.cache.is_none() => Ok(None),
+        (None, None) => {
             let default = gate.tokens.as_secrets_by_default();
             gate.store.choose_token_form(node, default, false).await.map(Some)
         }
-        // A gateway without keys decides nothing.
-        (None, None) => gate.store.token_form(node).await,
-    };
-    match chosen {
-        Ok(form) => *terms = TokenTerms { form, decided: true, ..*terms },
-        Err(error) => tracing::warn!(%node, %error, "how token volumes are sent could not be looked up"),
     }
 }
 
@@ -226,7 +233,10 @@ async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced
                     gate.metrics.pushes_withheld.inc();
                 }
             }
-            if matches!(withheld, Withheld::Stale | Withheld::Undecided) {
+            if withheld == Withheld::Undecided {
+                last.retry_at = Some(Instant::now() + CATCH_UP);
+            }
+            if withheld == Withheld::Stale {
                 session.bell.ring(Hurry::Normal);
                 last.at = Some(Instant::now());
             }

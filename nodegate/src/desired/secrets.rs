@@ -154,9 +154,8 @@ impl Supplies {
                 audience: audience.to_owned(),
             }));
         }
-        tokens.sort_by(|a, b| {
-            let order = |token: &WantedToken| format!("{}_{}", token.namespace, token.name);
-            order(a).cmp(&order(b)).then_with(|| a.audience.cmp(&b.audience))
+        tokens.sort_by_cached_key(|token| {
+            (format!("{}_{}", token.namespace, token.name), token.audience.clone())
         });
         tokens
     }

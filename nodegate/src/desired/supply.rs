@@ -27,8 +27,10 @@ pub struct SupplySignature {
     closed: Vec<Arc<SecretSignature>>,
     stores: Vec<StoreSignature>,
     tokens: Vec<TokenSignature>,
-    /// Where token volumes are sent as Secrets: the authorities in them.
-    token_files: Option<Bytes>,
+    /// Token volumes are sent as Secrets.
+    tokens_as_secrets: bool,
+    /// The authorities in those.
+    agent_ca: Option<Bytes>,
 }
 
 impl SupplySignature {
@@ -114,6 +116,7 @@ pub fn supply(
         supply.signature.stores.push(store.signature());
     }
     let salt = terms.form.filter(|form| form.as_secrets).map(|form| form.salt);
+    supply.signature.tokens_as_secrets = salt.is_some();
     issue(gate, node, forms, supplies.tokens(forms, &open), terms, &mut supply);
     let written = |form: &Arc<Form>| {
         let needed = closed.get(form.key.namespace.as_str());
@@ -153,7 +156,7 @@ fn issue(
         Some(ca) => {
             let mounted = |wanted: &WantedToken| mounting.contains(&(wanted.uid, wanted.audience.as_str()));
             supply.secrets.extend(issued.as_secrets(form.salt, &ca, mounted));
-            supply.signature.token_files = Some(ca);
+            supply.signature.agent_ca = Some(ca);
         }
         None => {
             let why =

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use horchestra_agent::converge::ConvergeOptions;
+use horchestra_agent::node::{Node, NodeOptions};
 use horchestra_agent::scripted::ScriptedNode;
 use horchestra_auth::tokens::{Issuer, KeyFiles, LIFETIME, Verified};
 use horchestra_core::kind::Kind;
@@ -17,6 +19,7 @@ use horchestra_proto::node::v1::{AppStatus, DesiredState};
 use horchestra_testkit::{TempDir, eventually};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::events::told;
 use crate::secrets::{mount, secrets};
@@ -368,5 +371,29 @@ async fn an_operators_word_reaches_a_node_that_is_connected() {
         let said = json!({"metadata": {"annotations": {"horchestra.io/token-volumes": how}}});
         world.merge(&node_key("n1"), said).await;
         assert_eq!(volume_of(&node.desired(SOON).await.unwrap(), "web").0, how);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_refuses_token_volumes_runs_what_has_one() {
+    for (with_ca, phase) in [(true, "Running"), (false, "Failed")] {
+        let world = World::new().await;
+        world.create_node("n1").await;
+        world.create_app("web", "n1", tokens_for(&["", "other"])).await;
+        let folder = TempDir::new().unwrap();
+        let tokens = Tokens::new(Some(issuer()), with_ca.then(|| agent_ca(&folder)));
+        let gateway = gateway(&world, tokens, |_| ()).await;
+        let converge = ConvergeOptions { no_token_volumes: true, ..ConvergeOptions::default() };
+        let options =
+            NodeOptions { converge, heartbeat: Duration::from_millis(100), ..NodeOptions::default() };
+        let node = Node::new(gateway.controller(), world.identity("n1"), options).unwrap();
+        let stop = CancellationToken::new();
+        let running = tokio::spawn({
+            let stop = stop.clone();
+            async move { node.run(stop).await }
+        });
+        eventually(SOON, async || world.app("web").await["status"]["phase"] == phase).await;
+        stop.cancel();
+        running.await.unwrap();
     }
 }

@@ -483,6 +483,33 @@ fn a_cached_token_stays_the_same_until_it_should_be_renewed() {
 }
 
 #[test]
+fn a_cached_token_is_made_anew_for_who_wants_a_younger_one() {
+    let issuer = Arc::new(Issuer::ephemeral("horchestra").unwrap());
+    let cache = TokenCache::new(issuer);
+    let web = Recipient { namespace: "team-a", name: "web", uid: UID, node: "node-1" };
+    let at = now();
+    let after = |seconds| at + SignedDuration::from_secs(seconds);
+    assert_eq!(cache.last(&web, "vault", at), None);
+    let first = cache.token(&web, "vault", at).unwrap();
+    for (what, now, since, same) in [
+        ("one from then", 100, 0, true),
+        ("one from before, to the second", 100, -5, true),
+        ("a younger one", 100, 60, false),
+    ] {
+        let token = cache.token_since(&web, "vault", after(now), after(since)).unwrap();
+        assert_eq!(token == first, same, "{what}");
+    }
+    let second = cache.last(&web, "vault", after(100)).unwrap();
+    assert_ne!(second, first);
+    assert_eq!(cache.last(&web, "vault", after(100 + 899)), Some(second.clone()), "good to its end");
+    assert_eq!(cache.last(&web, "vault", after(100 + 900)), None);
+    // A clock that was put back: nobody would take the token from then for some time.
+    let third = cache.token(&web, "vault", at).unwrap();
+    assert_ne!(third, second);
+    assert_eq!(third.issued(), Timestamp::from_second(at.as_second()).unwrap());
+}
+
+#[test]
 fn workloads_have_no_groups_but_their_own() {
     let forge = Forge::new();
     let token = forge.issuer.mint("team-a", "system:masters", UID, "horchestra", now()).unwrap().token;

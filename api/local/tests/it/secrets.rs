@@ -1,6 +1,7 @@
 //! Secrets and tokens, from the API to the hands of a workload.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use horchestra_testkit::eventually;
@@ -29,6 +30,8 @@ async fn answer(client: &Client, path: &str, body: &Value, token: &str) -> (u16,
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workload_has_its_secrets_and_proves_who_it_is() {
     let stack = Stack::up(&["--nodes", "1"]);
+    // The workload runs as a user of its own, who has to get to its folder.
+    std::fs::set_permissions(stack.home(), std::fs::Permissions::from_mode(0o711)).unwrap();
     let client = stack.client("api");
     let post = async |path: &str, object: Value| {
         let (code, made) = client.call(Method::POST, path, Some(&object)).await.unwrap();
