@@ -111,6 +111,11 @@ pub struct Args {
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
     pub resend_interval: Duration,
 
+    /// How much of the network may be used to tell all nodes what concerns all of them (routes to workloads, rules of
+    /// Services), in MiB per second; what concerns one node does not wait for it
+    #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub fleet_egress: u32,
+
     /// Logs that may be read through this gateway at the same time
     #[arg(long, default_value_t = 256, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub log_streams: u32,
@@ -149,6 +154,7 @@ impl Args {
                 .or_else(|| host_name().map(|host| format!("{host}:{}", self.listen.port()))),
             stale_after: ready_timeout.max(SHORTEST_STALE),
             resend_every: (!self.resend_interval.is_zero()).then_some(self.resend_interval),
+            fleet_egress: u64::from(self.fleet_egress) << 20,
             log_streams: self.log_streams as usize,
             accepts_per_second: self.accept_rate,
             claims_per_second: self.accept_rate,

@@ -102,6 +102,9 @@ struct Last {
     retry_at: Option<Instant>,
 }
 
+/// What people are told of: what all nodes are sent.
+const TABLES: &str = "the tables";
+
 /// How long a session waits for the index before it asks the database anew.
 const CATCH_UP: Duration = Duration::from_millis(500);
 
@@ -255,6 +258,13 @@ async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced
                     events::no_address(gate, key, *without);
                 }
             }
+            if built.cut == 0 {
+                last.told.forget(TABLES);
+            } else if last.told.is_new(TABLES, "cut") {
+                let why = "routes and rules of Services are not all sent, since with them it is more than agents accept";
+                tracing::error!(node = %session.node, bytes = built.cut, why);
+                events::push_withheld(gate, session, why.to_owned());
+            }
             let named = built.forms.len();
             let Built { message, signature, forms, ended, networks, fleet, .. } = built;
             last.forms = forms.clone();
@@ -336,6 +346,8 @@ struct Built {
     missing: Missing,
     networks: NodeNetworks,
     fleet: Arc<Part>,
+    /// Bytes of what all nodes are sent that there is no room for.
+    cut: usize,
 }
 
 async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built, Withheld> {
@@ -400,12 +412,14 @@ async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built,
         workload_networks: networks.encoded(),
         ..DesiredState::default()
     };
-    let shared = volumes.pieces.iter().chain(&fleet.pieces).cloned().collect();
-    let message = Whole { own, shared };
+    let mut message = Whole { own, shared: volumes.pieces.clone() };
     let size = message.encoded_len();
     if size > gate.settings.push_limit {
         return Err(Withheld::TooLarge(size));
     }
+    // The length of a longer message takes more bytes itself.
+    let (tables, cut) = fleet.within((gate.settings.push_limit - size).saturating_sub(4));
+    message.shared.extend_from_slice(tables);
     last.account.cover(gate, session, &forms, &volumes).await?;
     // Written, and a hold may have come meanwhile.
     if gate.holds.of(node) != hold.map_or(Standing::Free, Standing::Held) {
@@ -420,7 +434,7 @@ async fn build(gate: &Gate, session: &Session, last: &mut Last) -> Result<Built,
         fleet: fleet.revision,
     };
     let missing = supply.missing;
-    Ok(Built { message, signature, forms, ended, superset, missing, networks, fleet })
+    Ok(Built { message, signature, forms, ended, superset, missing, networks, fleet, cut })
 }
 
 /// What was sent last, as it was sent, and what has come since under names that nothing of it has.

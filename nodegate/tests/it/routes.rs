@@ -157,3 +157,31 @@ async fn what_concerns_one_node_does_not_wait_for_what_concerns_all() {
     .await
     .unwrap();
 }
+
+#[tokio::test]
+async fn a_nodes_own_comes_before_what_all_are_sent() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let [_, mut two] = fleet(&world, &gateway).await;
+    for n in 0..30 {
+        world.create_app(&format!("app{n}"), "n2", isolated()).await;
+    }
+    let all = two.desired_where(SOON, |desired| desired.workload_networks.len() == 31).await.unwrap();
+    for (name, address) in crate::world::networks(&all) {
+        two.app_status(running_at(&name, &address)).await.unwrap();
+    }
+    two.desired_where(SOON, |desired| desired.routes.len() == 31).await.unwrap();
+    world.create_node("n3").await;
+    world.create_app("mine", "n3", json!({"args": ["x".repeat(4000)]})).await;
+    let tight = world.gateway_with(|settings| settings.push_limit = 5500).await;
+    let mut third = world.connect(&tight, "n3").await;
+    let desired = third.desired(SOON).await.unwrap();
+    assert_eq!((names(&desired), desired.routes.len()), (vec!["mine".to_owned()], 0));
+    eventually(SOON, async || {
+        world.told("PushWithheld", "n3").await.iter().any(|message| message.contains("not all sent"))
+    })
+    .await;
+    // As soon as there is room, they are there.
+    world.merge(&app_key("mine"), json!({"spec": {"args": []}})).await;
+    third.desired_where(SOON, |desired| desired.routes.len() == 31).await.unwrap();
+}

@@ -48,6 +48,20 @@ pub struct Part {
     pub left_out: usize,
 }
 
+impl Part {
+    /// As much of it, from the beginning, as takes no more than so many bytes; and how many bytes are left out.
+    pub fn within(&self, room: usize) -> (&[Bytes], usize) {
+        let mut taken = 0;
+        let fits = |piece: &&Bytes| {
+            taken += piece.len();
+            taken <= room
+        };
+        let kept =
+            if self.len <= room { self.pieces.len() } else { self.pieces.iter().take_while(fits).count() };
+        (&self.pieces[..kept], self.pieces[kept..].iter().map(Bytes::len).sum())
+    }
+}
+
 /// All that the tables rest on, and the tables.
 #[derive(Default)]
 pub struct Fleet {

@@ -285,6 +285,13 @@ fn tables_stay_within_their_room() {
     let half = world.fleet.part(&world.last, world.last.len / 2);
     assert!((140..=160).contains(&half.routes) && half.routes + half.left_out == 300, "{}", half.routes);
     assert!(half.len <= world.last.len / 2);
+    // A node may have less room than the others.
+    for (room, pieces) in [(usize::MAX, 2), (world.last.len, 2), (world.last.len - 1, 1), (0, 0)] {
+        let (kept, left_out) = world.last.within(room);
+        let len: usize = kept.iter().map(Bytes::len).sum();
+        assert_eq!((kept.len(), len + left_out), (pieces, world.last.len), "{room}");
+        assert!(len <= room);
+    }
 }
 
 /// One thing that happens.
@@ -292,7 +299,7 @@ fn tables_stay_within_their_room() {
 enum Step {
     Node(u8, &'static str),
     NoNode(u8),
-    Service(u8, &'static str, Vec<(i32, i32)>),
+    Service(u8, &'static str, Ports),
     NoService(u8),
     App(u8, App),
     NoApp(u8),
@@ -351,11 +358,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 0..60)
 }
 
+/// Number and target of each.
+type Ports = Vec<(i32, i32)>;
+
 /// What there is in the end, as it was said.
 #[derive(Default)]
 struct Told {
     nodes: BTreeMap<u8, &'static str>,
-    services: BTreeMap<u8, (&'static str, Vec<(i32, i32)>)>,
+    services: BTreeMap<u8, (&'static str, Ports)>,
     apps: BTreeMap<u8, App>,
 }
 
