@@ -11,8 +11,8 @@ use std::time::Duration;
 use horchestra_core::kind::Key;
 use uuid::Uuid;
 
-/// The most Applications that one call is about.
-pub const MOST_LEASES: usize = 1024;
+/// The most Applications that one demand is about: choosing holds the ordering lock, which all writers wait for.
+pub const MOST_LEASES: usize = 128;
 
 /// Who is to have addresses, and which ones there are.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -479,7 +479,7 @@ impl Store {
     /// theirs.
     pub async fn adopt_addresses(&self, known: &[KnownAddress]) -> Result<Vec<Uuid>, ReadError> {
         let mut refused = Vec::new();
-        for some in known.chunks(crate::MOST_LEASES) {
+        for some in known.chunks(crate::MOST_LEASES * 4) {
             refused.extend(read(self.inner.backend.adopt_addresses(some)).await?);
         }
         Ok(refused)

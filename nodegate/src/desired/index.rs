@@ -4,6 +4,9 @@
 //! however many there are in all. All of a push is taken from the index under one lock, so it is of one
 //! moment. Changes that no node needs to hear of (status, labels, annotations) end here.
 //!
+//! What all nodes are sent alike ([`super::fleet`]) is kept up to date here as well, and sent as it was published
+//! last. Addresses of workloads ([`super::networks`]) are no objects: they are asked for when they are first needed.
+//!
 //! What cannot be sent ([`super::form`]): as long as this process has seen a version of that Application
 //! that could be, that one stays in force. If it has not, and the node may be running the Application,
 //! nothing at all is pushed to that node, since a push without it would tear it down; an Application that

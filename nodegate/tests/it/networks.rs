@@ -8,9 +8,10 @@ use std::time::Duration;
 use horchestra_agent::converge::ConvergeOptions;
 use horchestra_agent::node::{Node, NodeOptions};
 use horchestra_agent::scripted::ScriptedNode;
+use horchestra_core::Object;
 use horchestra_core::kind::Kind;
 use horchestra_proto::node::v1::DesiredState;
-use horchestra_store::KnownAddress;
+use horchestra_store::{Attribution, Class, Columns, Draft, Index, Item, KnownAddress, Op};
 use horchestra_testkit::eventually;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -257,39 +258,65 @@ async fn an_imported_workload_keeps_the_address_that_it_has() {
     assert_eq!(networks(&desired), of(&[("new", "10.244.0.1/32")]));
 }
 
+#[tokio::test]
+async fn a_workload_that_is_imported_while_gateways_run_keeps_its_address_as_well() {
+    let world = world_with_nodes(&["n1"]).await;
+    let gateway = world.gateway().await;
+    let mut node = world.connect(&gateway, "n1").await;
+    node.desired(SOON).await.unwrap();
+    let uid = uuid::Uuid::new_v4();
+    let object = json!({
+        "metadata": {"name": "old", "namespace": NAMESPACE, "uid": uid.to_string(), "generation": 1},
+        "spec": {"image": "x", "hostNetwork": false, "placement": {"nodeName": "n1"}},
+        "status": {"phase": "Running", "address": "10.244.0.1/32"},
+    });
+    let columns = Columns { node: Some("n1".to_owned()), ..Columns::default() };
+    let draft = Draft { uid, generation: 1, columns, ..draft_of(&Object::from_value(object).unwrap()) };
+    commit(&world, Op::Create(draft)).await;
+    let desired = push(&mut node, |desired| names(desired) == ["old"]).await;
+    assert_eq!(networks(&desired), of(&[("old", "10.244.0.1/32")]));
+    world.create_app("new", "n1", isolated()).await;
+    let desired = push(&mut node, |desired| names(desired).len() == 2).await;
+    assert_eq!(networks(&desired)[0], ("new".to_owned(), "10.244.0.2/32".to_owned()));
+}
+
 /// Writes `status.address` past all rules.
 async fn store_address(world: &World, name: &str, address: &str) {
-    let store = world.operator.store();
-    let entry = store.fresh().await.unwrap().get(&app_key(name)).unwrap();
+    let entry = world.operator.store().fresh().await.unwrap().get(&app_key(name)).unwrap();
     let mut object = entry.object().unwrap();
     object.metadata_mut().remove("resourceVersion");
     object.0.insert("status".to_owned(), json!({"phase": "Running", "address": address}));
-    let draft = horchestra_store::Draft {
-        key: entry.key.clone(),
+    let draft = Draft {
         uid: entry.uid,
         generation: entry.generation,
-        deleting: false,
-        body: horchestra_core::object::encode(Kind::Application, &object),
-        managed: entry.managed.clone(),
-        index: (*entry.index).clone(),
         columns: (*entry.columns).clone(),
+        ..draft_of(&object)
+    };
+    commit(world, Op::Update { draft, expect: entry.revision, class: Class::Status }).await;
+}
+
+fn draft_of(object: &Object) -> Draft {
+    Draft {
+        key: object.key(Kind::Application),
+        uid: uuid::Uuid::nil(),
+        generation: 0,
+        deleting: false,
+        body: horchestra_core::object::encode(Kind::Application, object),
+        managed: None,
+        index: Index::default(),
+        columns: Columns::default(),
         edges: Vec::new(),
+    }
+}
+
+async fn commit(world: &World, op: Op) {
+    let who = Attribution {
+        user: "system:import".to_owned(),
+        verb: "import".to_owned(),
+        audit_id: uuid::Uuid::new_v4(),
+        trace_id: None,
     };
-    let item = horchestra_store::Item {
-        ops: vec![horchestra_store::Op::Update {
-            draft,
-            expect: entry.revision,
-            class: horchestra_store::Class::Status,
-        }],
-        guards: Vec::new(),
-        who: horchestra_store::Attribution {
-            user: "import".to_owned(),
-            verb: "import".to_owned(),
-            audit_id: uuid::Uuid::new_v4(),
-            trace_id: None,
-        },
-    };
-    store.commit(item).await.unwrap();
+    world.operator.store().commit(Item { ops: vec![op], guards: Vec::new(), who }).await.unwrap();
 }
 
 #[tokio::test]

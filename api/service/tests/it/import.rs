@@ -125,7 +125,7 @@ async fn everything_comes_in_as_it_was() {
     assert!(revision > HIGHEST, "revisions go on above those of the other control plane");
 
     let config = ServiceConfig {
-        secret_keys: Some(Arc::new(SecretKeys::fixed(Arc::clone(&keys)))),
+        secret_keys: Some(Arc::new(SecretKeys::from(Arc::clone(&keys)))),
         service_range: Some("10.96.0.0/24".parse().unwrap()),
         ..ServiceConfig::default()
     };
@@ -161,10 +161,8 @@ async fn everything_comes_in_as_it_was() {
     let node = world.service.get(&Key::cluster(Kind::Node, "n1"), At::Fresh).await.unwrap();
     let node = node.typed::<horchestra_core::kinds::node::Node>().unwrap();
     assert!(!node.admitted(), "nothing is sent to it before somebody says so");
-    assert_eq!(
-        world.service.revisions(&Key::namespaced(Kind::Application, "team", "shop-web")).await.unwrap().len(),
-        1
-    );
+    let web = Key::namespaced(Kind::Application, "team", "shop-web");
+    assert_eq!(world.service.revisions(&web).await.unwrap().versions.len(), 1);
 }
 
 #[tokio::test]

@@ -205,7 +205,7 @@ impl World {
     }
 }
 
-async fn replica(database: &MemoryDatabase) -> Service {
+pub async fn replica(database: &MemoryDatabase) -> Service {
     served(database.connect()).await
 }
 
@@ -221,7 +221,7 @@ pub async fn served(backend: Arc<MemoryBackend>) -> Service {
     configured(backend, ServiceConfig::default()).await
 }
 
-async fn configured(backend: Arc<MemoryBackend>, config: ServiceConfig) -> Service {
+pub async fn configured(backend: Arc<MemoryBackend>, config: ServiceConfig) -> Service {
     process(backend, ServiceConfig { secret_keys: Some(keys()), ..config }).await
 }
 

@@ -355,7 +355,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0u8..6).prop_map(Step::NoApp),
         3 => Just(Step::Look),
     ];
-    vec(step, 0..60)
+    vec(step, 0..50)
 }
 
 /// Number and target of each.
@@ -475,6 +475,8 @@ fn take(world: &mut World, told: &mut Told, step: Step) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
     /// Whatever happened and whenever it was looked at, the tables are those of what there is.
     #[test]
     fn tables_kept_from_change_to_change_are_those_computed_anew(steps in steps()) {

@@ -118,14 +118,15 @@ async fn a_worker_whose_clock_is_wrong_signs_and_deletes_nothing_too_soon() {
         });
         plane.create(event).await.unwrap();
 
-        let metrics = CertificateMetrics::new(&Metrics::new("test", "0", None));
+        let page = Metrics::new("test", "0", None);
+        let metrics = CertificateMetrics::new(&page);
         let service = process.service.clone();
         let signer: Arc<_> = plane.signer.clone();
         let mut certificates =
             NodeCertificates::new(service.clone(), plane.recorder.clone(), Some(signer), metrics)
                 .with_clock(clock);
         let mut compaction =
-            Compaction::new(service.clone(), Retention::default(), EventRetention::default())
+            Compaction::new(service.clone(), Retention::default(), EventRetention::default(), &page)
                 .with_clock(clock);
         for _ in 0..3 {
             tokio::time::sleep(BEAT).await;
