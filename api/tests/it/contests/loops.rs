@@ -26,15 +26,15 @@ pub const CONTESTS: [&str; 4] = ["leaders", "placement-and-deletion", "placement
 const APPLICATIONS: &str = "/apis/horchestra.io/v1/namespaces/default/applications";
 
 /// Two replicas.
-struct Field {
+pub struct Field {
     replicas: [Stack; 2],
-    callers: [Callers; 2],
+    pub callers: [Callers; 2],
     random: StdRng,
     _database: TestDatabase,
 }
 
 impl Field {
-    async fn new(name: &str) -> Field {
+    pub async fn new(name: &str) -> Field {
         let database = database().await;
         let (here, first) = replica_with(&database, ServiceConfig::default()).await;
         let (there, second) = replica_with(&database, ServiceConfig::default()).await;
@@ -42,16 +42,16 @@ impl Field {
         Field { replicas: [here, there], callers, random: Seed::of(name).lane(0), _database: database }
     }
 
-    fn store(&self, which: usize) -> &Store {
+    pub fn store(&self, which: usize) -> &Store {
         &self.replicas[which].store
     }
 
-    fn service(&self, which: usize) -> &Service {
+    pub fn service(&self, which: usize) -> &Service {
         self.replicas[which].app.service()
     }
 
     /// Makes an object through the first replica; answers it.
-    async fn make(&self, ask: Ask) -> Value {
+    pub async fn make(&self, ask: Ask) -> Value {
         let shown = format!("{ask:?}");
         let reply = ask.of(&self.callers[0]).await;
         assert!(reply.status < 300, "{shown}: {}", reply.text());
@@ -59,9 +59,17 @@ impl Field {
     }
 
     /// An Application that both replicas know, and how to place it.
-    async fn application(&self, name: &str, cpu: &str, node: &str) -> (Key, Binding) {
-        let object = json!({"metadata": {"name": name}, "spec": {"image": "x",
-            "resources": {"requests": {"cpu": cpu}}}});
+    pub async fn application(&self, name: &str, cpu: &str, node: &str) -> (Key, Binding) {
+        self.to_place(name, json!({"image": "x", "resources": {"requests": {"cpu": cpu}}}), node).await
+    }
+
+    /// One with volumes.
+    pub async fn mounting(&self, name: &str, volumes: Value, node: &str) -> (Key, Binding) {
+        self.to_place(name, json!({"image": "x", "volumes": volumes}), node).await
+    }
+
+    async fn to_place(&self, name: &str, spec: Value, node: &str) -> (Key, Binding) {
+        let object = json!({"metadata": {"name": name}, "spec": spec});
         let made = self.make(create(APPLICATIONS.to_owned(), object)).await;
         let text = |member: &str| made["metadata"][member].as_str().unwrap().to_owned();
         let revision: Revision = text("resourceVersion").parse().unwrap();
@@ -74,22 +82,22 @@ impl Field {
         (key.clone(), Binding { key, uid, revision, node, node_revision: None })
     }
 
-    async fn node(&self, name: &str, cores: &str) {
+    pub async fn node(&self, name: &str, cores: &str) {
         let object = json!({"metadata": {"name": name}, "spec": {}});
         let status = json!({"status": {"ready": true, "capacity": {"cpu": cores, "memory": "8Gi"}}});
         self.make(create(cluster("nodes"), object)).await;
         self.make(merge(format!("{}/{name}/status", cluster("nodes")), status)).await;
     }
 
-    async fn scheduler(&self) -> RequestContext {
+    pub async fn scheduler(&self) -> RequestContext {
         leads(self.store(0), "scheduler", Duration::from_secs(600)).await.expect("nobody else leads")
     }
 
-    fn late(&mut self) -> Duration {
+    pub fn late(&mut self) -> Duration {
         Duration::from_micros(self.random.random_range(0..LATE.as_micros().try_into().unwrap_or(1)))
     }
 
-    async fn end(self, written: u64) {
+    pub async fn end(self, written: u64) {
         let judged = judge_the_log(self.store(0)).await;
         assert!(judged > usize::try_from(written).unwrap(), "the log was read");
         for replica in &self.replicas {
@@ -98,17 +106,17 @@ impl Field {
     }
 }
 
-async fn leads(store: &Store, name: &str, term: Duration) -> Option<RequestContext> {
+pub async fn leads(store: &Store, name: &str, term: Duration) -> Option<RequestContext> {
     let lease = store.acquire_lease(name, Uuid::new_v4(), term).await.unwrap()?;
     Some(RequestContext::new(Caller::Loop { name: name.to_owned(), epoch: lease.epoch }))
 }
 
-async fn bind(service: &Service, who: &RequestContext, binding: Binding) -> Result<Outcome, DoorError> {
+pub async fn bind(service: &Service, who: &RequestContext, binding: Binding) -> Result<Outcome, DoorError> {
     service.bind(who, vec![binding]).await.pop().expect("one answer")
 }
 
 /// That each of several outcomes has come about.
-fn all_seen(seen: &[u64]) {
+pub fn all_seen(seen: &[u64]) {
     assert!(seen.iter().all(|count| *count > 0) || rounds() < ROUNDS, "never: {seen:?}");
 }
 

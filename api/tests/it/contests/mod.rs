@@ -9,12 +9,14 @@
 //! was never seen has not been tested, and fails.
 //!
 //! [`table`] says which guard keeps which rule and which of these contests is about it; the rules between loops
-//! and the rest of the world are in [`loops`].
+//! and the rest of the world are in [`loops`], [`placements`] and [`owners`].
 //!
 //! `HORCHESTRA_TEST_ROUNDS` asks for more rounds of each rule.
 
 mod invariants;
 mod loops;
+mod owners;
+mod placements;
 mod rules;
 mod table;
 
@@ -61,7 +63,7 @@ pub struct Ask {
 
 /// The callers of one replica.
 #[derive(Clone)]
-struct Callers {
+pub struct Callers {
     master: Client,
     granter: Client,
 }

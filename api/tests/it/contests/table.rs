@@ -9,7 +9,7 @@
 //! is that of a node. A node is never turned away for its address, so a clash can come about in any case; a Service
 //! that is made in the very moment in which a node first reports that address is let in as well.
 
-use super::{loops, rules};
+use super::{loops, owners, placements, rules};
 
 /// A rule that two requests could break.
 struct Kept {
@@ -47,7 +47,37 @@ const TABLE: &[Kept] = &[
     kept(
         "what is placed on a node fits",
         "Capacity(node), over the whole batch",
-        &["capacity-pins", "capacity-growth", "placements-of-one-node"],
+        &["capacity-pins", "capacity-growth", "placements-of-one-node", "pin-and-placement"],
+    ),
+    kept(
+        "an Application is placed once, and stays there whoever edits it",
+        "the revision of the placement; the core revision of an edit",
+        &["placed-twice", "edit-and-placement", "child-update-and-placement"],
+    ),
+    kept(
+        "the volumes of what is placed are where it is, and made once",
+        "Unchanged(volume), on the placement",
+        &["volume-moved-and-placement", "volume-made-and-placement", "volume-deleted-and-placement"],
+    ),
+    kept(
+        "nothing is made for a set that is not as it was looked at",
+        "Unchanged(set) on every write about a child",
+        &["child-and-deleted-set", "child-and-edited-set"],
+    ),
+    kept(
+        "a child that is let go of is not brought back",
+        "the revision of an update",
+        &["released-and-deleted"],
+    ),
+    kept(
+        "nothing is collected that somebody owns by then",
+        "the revision of a collection",
+        &["collected-and-adopted"],
+    ),
+    kept(
+        "a name is made anew for the next owner, not taken over",
+        "the key of a create, and the owner's uid",
+        &["namesake"],
     ),
     kept(
         "an address is one Service's",
@@ -94,7 +124,13 @@ const TABLE: &[Kept] = &[
 #[test]
 fn every_rule_has_its_contests_and_every_contest_its_rule() {
     let mut named: Vec<&str> = TABLE.iter().flat_map(|kept| kept.contests).copied().collect();
-    let mut there: Vec<&str> = rules::RULES.iter().map(|rule| rule.name).chain(loops::CONTESTS).collect();
+    let mut there: Vec<&str> = rules::RULES
+        .iter()
+        .map(|rule| rule.name)
+        .chain(loops::CONTESTS)
+        .chain(placements::CONTESTS)
+        .chain(owners::CONTESTS)
+        .collect();
     named.sort_unstable();
     there.sort_unstable();
     assert_eq!(named, there);
