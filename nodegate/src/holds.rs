@@ -2,18 +2,25 @@
 //!
 //! A hold is a row in the database, engaged by whoever found history missing there, and released by an operator. It
 //! is read together with what it protects: before the index of desired state is loaded from a database (anew), and
-//! with the record of a node before the first push of a session. In between it is looked at every few seconds. So
+//! with the record of a node before the first push of a session. In between it is looked at every few seconds, and when
+//! something changes on a Node (an operator may have admitted it). So
 //! nothing is ever pushed from a state whose holds were not read after it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use horchestra_store::{Hold, Holds, ReadError};
 use parking_lot::RwLock;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::desired::index::Hurry;
 use crate::gate::Gate;
+
+/// Least time between two looks that nobody waits for.
+const LOOK_GAP: Duration = Duration::from_millis(100);
 
 /// Whether a node may be pushed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,33 +34,66 @@ pub enum Standing {
 /// The holds that were read last.
 #[derive(Debug, Default)]
 pub struct HoldsKnown {
-    known: RwLock<Option<Holds>>,
+    known: RwLock<Known>,
+    readings: AtomicU64,
+    nudged: Notify,
 }
+
+#[derive(Debug, Default)]
+struct Known {
+    holds: Option<Holds>,
+    /// The reading that they come from.
+    reading: u64,
+}
+
+/// A look at the holds, numbered when it begins.
+#[derive(Debug)]
+pub struct Reading(u64);
 
 impl HoldsKnown {
     pub fn of(&self, node: &str) -> Standing {
-        match &*self.known.read() {
+        match &self.known.read().holds {
             None => Standing::Unknown,
             Some(holds) => holds.of(node).map_or(Standing::Free, |hold| Standing::Held(hold.clone())),
         }
     }
 
-    /// Takes over what was read; whether it is anything new.
-    fn take(&self, read: Holds) -> bool {
+    /// To be called before the holds are asked for.
+    pub fn reading(&self) -> Reading {
+        Reading(self.readings.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Somebody may have been released.
+    pub fn nudge(&self) {
+        self.nudged.notify_one();
+    }
+
+    /// Whether that is anything new. What was asked for before what is known already is old, whenever it arrives.
+    fn is_news(&self, Reading(reading): &Reading, read: &Holds) -> bool {
         let mut known = self.known.write();
-        let news = known.as_ref() != Some(&read);
-        *known = Some(read);
-        news
+        if *reading < known.reading {
+            return false;
+        }
+        known.reading = *reading;
+        known.holds.as_ref() != Some(read)
     }
 }
 
 impl Gate {
     /// Takes over the holds as they were just read; sessions that are held, or no longer so, look again.
-    pub fn learn_holds(&self, read: Holds) {
+    pub fn learn_holds(&self, reading: &Reading, read: Holds) {
+        if !self.holds.is_news(reading, &read) {
+            return;
+        }
         let sessions = self.sessions.all();
         let before: Vec<Standing> = sessions.iter().map(|session| self.holds.of(&session.node)).collect();
-        if !self.holds.take(read) {
-            return;
+        {
+            let mut known = self.holds.known.write();
+            if known.reading != reading.0 {
+                // A later one has come in between.
+                return;
+            }
+            known.holds = Some(read);
         }
         for (session, before) in sessions.iter().zip(before) {
             if self.holds.of(&session.node) != before {
@@ -64,8 +104,9 @@ impl Gate {
 
     /// Reads the holds.
     pub async fn read_holds(&self) -> Result<(), ReadError> {
+        let reading = self.holds.reading();
         let read = self.store.holds().await?;
-        self.learn_holds(read);
+        self.learn_holds(&reading, read);
         Ok(())
     }
 
@@ -83,11 +124,30 @@ pub async fn run(gate: Arc<Gate>, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = look.tick() => {
-                if let Err(error) = gate.read_holds().await {
-                    tracing::debug!(%error, "the holds could not be read");
-                }
-            }
+            _ = look.tick() => {}
+            () = gate.holds.nudged.notified() => {}
         }
+        if let Err(error) = gate.read_holds().await {
+            tracing::debug!(%error, "the holds could not be read");
+        }
+        sleep(LOOK_GAP).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_earlier_never_replaces_what_is_known() {
+        let known = HoldsKnown::default();
+        let hold = Hold { id: uuid::Uuid::nil(), since: 0, reason: "why".to_owned(), message: String::new() };
+        let held = Holds { cluster: Some(hold), ..Holds::default() };
+        let (early, late) = (known.reading(), known.reading());
+        assert!(known.is_news(&late, &held));
+        known.known.write().holds = Some(held.clone());
+        assert!(!known.is_news(&early, &Holds::default()), "asked for before the hold was engaged");
+        assert!(!known.is_news(&late, &held), "known already");
+        assert!(known.is_news(&known.reading(), &Holds::default()), "released");
     }
 }

@@ -119,9 +119,10 @@ async fn serve_loads(gate: &Gate, mut inbox: mpsc::UnboundedReceiver<Load>) {
             asked.entry(node).or_default().push(reply);
         }
         let nodes: Vec<String> = asked.keys().cloned().collect();
+        let reading = gate.holds.reading();
         let mut records = match gate.store.push_records(&nodes).await {
             Ok((records, holds)) => {
-                gate.learn_holds(holds);
+                gate.learn_holds(&reading, holds);
                 records.into_iter().map(Some).collect()
             }
             Err(error) => {

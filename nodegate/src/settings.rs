@@ -152,7 +152,7 @@ impl Default for Settings {
             address_hold: secs(600),
             address_retry: secs(10),
             push_staleness: secs(30),
-            settle: secs(2),
+            settle: secs(5),
             first_report: secs(5),
             older_by: secs(24 * 3600),
             holds_every: secs(3),

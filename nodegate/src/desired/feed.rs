@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use horchestra_core::kind::Kind;
-use horchestra_store::{ReadError, WatchEnd};
+use horchestra_store::{Change, ReadError, WatchEnd};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -99,7 +99,15 @@ async fn try_follow(gate: &Gate) -> Result<std::convert::Infallible, Broken> {
                 gate.opened.forget(change.key());
             }
         }
-        for ring in gate.index.apply(&changes) {
+        let rings = gate.index.apply(&changes);
+        let of_node = |change: &Change| {
+            change.object_kind() == Kind::Node && rings.iter().any(|ring| ring.node == change.key().name)
+        };
+        if changes.iter().any(of_node) {
+            // It may have been released, or held.
+            gate.holds.nudge();
+        }
+        for ring in rings {
             if let Some(session) = gate.sessions.get(&ring.node) {
                 session.bell.ring(ring.hurry);
             }

@@ -489,10 +489,11 @@ fn rings(before: Option<&Placed>, after: Option<&Placed>) -> Vec<Ring> {
 #[cfg(test)]
 mod tests {
     use horchestra_core::object::{self, Object};
-    use horchestra_store::{Columns, Draft, Index as Fields};
+    use horchestra_store::{Columns, Draft, Holding, Index as Fields};
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::desired::decision::Fate;
 
     const GOOD: &str = "registry.example/app:1";
 
@@ -774,6 +775,46 @@ mod tests {
         assert_eq!(log.images(), Some(vec![]), "it never ran, so it is left out");
         log.put(&app(8, 2, json!("registry.example/app:2")));
         assert_eq!(log.images(), Some(vec!["registry.example/app:2".to_owned()]));
+    }
+
+    #[test]
+    fn what_may_be_held_is_compared_with_what_is_to_be_sent() {
+        let held = |uid: u128| Holding {
+            key: Key::namespaced(Kind::Application, "team", "web"),
+            uid: Uuid::from_u128(uid),
+        };
+        let volume = Holding { key: Key::namespaced(Kind::PersistentVolume, "team", "web"), ..held(7) };
+        let job = app(7, 1, json!(GOOD)).with("/spec/lifecycle", json!({"restartPolicy": "Never"}));
+        let ended = json!({"phase": "Succeeded", "observedGeneration": 1});
+        // What the database says, and why the one on record is not to be sent: `None` = it is.
+        let cases = [
+            ("it is there", app(7, 1, json!(GOOD)), None),
+            ("the name has another bearer", app(8, 1, json!(GOOD)), Some(None)),
+            (
+                "it is on another node",
+                app(7, 1, json!(GOOD)).with("/spec/placement/nodeName", json!("n2")),
+                Some(Some(Fate::Moved)),
+            ),
+            ("it is on none", app(7, 1, json!(GOOD)).with("/spec/placement", json!({})), Some(None)),
+            ("it has run to its end", job.with("/status", ended), Some(Some(Fate::Finished))),
+            ("it cannot be sent", app(7, 1, json!(7)), Some(Some(Fate::Unsendable))),
+        ];
+        for (what, version, expected) in cases {
+            let mut log = Log::new();
+            log.put(&node(true));
+            log.put(&version);
+            let (_, missing) = log.index.survey("n1", &[held(7)]);
+            assert_eq!(missing.first().map(|(_, fate)| *fate), expected, "{what}");
+        }
+        let mut log = Log::new();
+        log.put(&node(false));
+        assert_eq!(
+            log.index.survey("n1", &[held(7)]).1,
+            [],
+            "of a node that is not admitted nothing is asked"
+        );
+        log.put(&node(true));
+        assert_eq!(log.index.survey("n1", std::slice::from_ref(&volume)).1, [(volume, None)]);
     }
 
     #[test]

@@ -51,6 +51,7 @@ async fn heartbeats_come_at_once_and_nothing_else_before_the_first_push() {
     assert_eq!(first["status"]["ready"], json!(true));
     assert_eq!(first["status"]["allocated"], json!({}));
     assert_eq!(first["status"]["ip"], json!("127.0.0.1"));
+    assert_eq!(first["status"].get("units"), None, "nothing is held");
     assert_eq!(letters(&mut session, |seen| seen.len() == 6).await, "NNNNNN");
     node.stop().await;
 }
@@ -95,6 +96,34 @@ async fn a_new_session_knows_nothing_of_the_last_ones_push() {
     session.push([app.0]).await;
     let status = session.phase("web", "Running").await;
     assert_eq!(status.observed_generation, 1, "the process remembers what it applied");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_held_is_told_until_the_session_has_said_what_is_to_be() {
+    let pki = Pki::new();
+    let mut gateway = FakeGateway::start(&pki).await;
+    let node = Running::start(&gateway, &pki, quick());
+    let apps = [TestApp::new("a"), TestApp::new("b")];
+    let mut uids = apps.each_ref().map(TestApp::uid);
+    uids.sort_unstable();
+    let mut session = gateway.session().await;
+    session.push(apps.clone().map(|app| app.0)).await;
+    session.phase("a", "Running").await;
+    session.phase("b", "Running").await;
+    session.end(None).await;
+
+    let mut session = gateway.session().await;
+    let heartbeat = async |session: &mut FakeSession| loop {
+        if let Some(Up::Status(status)) = session.recv().await {
+            return serde_json::from_slice::<Value>(&status.node).expect("JSON")["status"].clone();
+        }
+    };
+    for _ in 0..2 {
+        assert_eq!(heartbeat(&mut session).await["units"], json!(uids));
+    }
+    session.push([]).await;
+    while heartbeat(&mut session).await.get("units").is_some() {}
     node.stop().await;
 }
 
