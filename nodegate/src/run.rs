@@ -187,7 +187,7 @@ fn load_tokens(args: &Args, issuer: Option<&str>) -> anyhow::Result<Tokens> {
     let issuer = args.tokens.jwt_signing_key.as_ref().map(load).transpose()?;
     match &issuer {
         Some(issuer) => {
-            tracing::info!(issuer = issuer.name(), keys = ?issuer.key_ids(), "workloads get tokens")
+            tracing::info!(issuer = issuer.name(), keys = ?issuer.key_ids(), "workloads get tokens");
         }
         None => tracing::warn!("no --jwt-signing-key: workloads cannot be given tokens"),
     }

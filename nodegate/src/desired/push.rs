@@ -199,7 +199,8 @@ async fn decide_token_form(gate: &Gate, node: &str, terms: &mut TokenTerms) {
     }
     match token_form(gate, node, said).await {
         Ok(form) => *terms = TokenTerms { form, decided: true, ..*terms },
-        Err(error) => tracing::warn!(%node, %error, "how token volumes are sent could not be looked up"),
+        // Said once, when the push is withheld for it.
+        Err(error) => tracing::debug!(%node, %error, "how token volumes are sent could not be looked up"),
     }
 }
 

@@ -56,7 +56,7 @@ fn by_app(desired: &DesiredState, issuer: &Issuer) -> BTreeMap<String, Vec<(Stri
     let mut tokens: BTreeMap<String, Vec<(String, Verified)>> = BTreeMap::new();
     for token in &desired.workload_tokens {
         let verified = issuer.verify(&token.token, Timestamp::now()).unwrap();
-        assert_eq!(verified.claims.aud, [token.audience.clone()]);
+        assert_eq!(verified.claims.aud, [token.audience.as_str()]);
         tokens.entry(uids[&token.workload].clone()).or_default().push((token.audience.clone(), verified));
     }
     tokens
