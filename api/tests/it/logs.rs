@@ -122,10 +122,15 @@ impl Gateway {
             async move { acceptor.accept(stream?).await }
         });
         let service = RelayServer::new(gateway.clone());
-        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming_shutdown(
-            incoming.filter(Result::is_ok),
-            gateway.leaving.clone().cancelled_owned(),
-        ));
+        tokio::spawn(
+            tonic::transport::Server::builder()
+                .max_concurrent_streams(1024)
+                .add_service(service)
+                .serve_with_incoming_shutdown(
+                    incoming.filter(Result::is_ok),
+                    gateway.leaving.clone().cancelled_owned(),
+                ),
+        );
         (gateway, address)
     }
 }
@@ -139,7 +144,11 @@ pub async fn claim(store: &Store, address: &str) {
 }
 
 pub async fn placed() -> (Stack, Client) {
-    let stack = Stack::with(Setup { relay: true, ..Setup::default() }).await;
+    placed_with(Setup::default()).await
+}
+
+pub async fn placed_with(setup: Setup) -> (Stack, Client) {
+    let stack = Stack::with(Setup { relay: true, ..setup }).await;
     stack.make_namespaces().await;
     let client = stack.client(Who::Master, Protocol::Http1);
     let node = json!({"metadata": {"name": "n1"}, "spec": {}});

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use horchestra_auth::pki::Process;
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use crate::client::{Client, DEADLINE, Next, Protocol};
 use crate::crud::app;
-use crate::logs::{Gateway, LOG, claim, data, placed};
+use crate::logs::{Gateway, LOG, claim, data, placed, placed_with};
 use crate::rbac::{Rules, rule};
 use crate::stack::{Setup, Stack, Who};
 
@@ -122,7 +123,9 @@ async fn a_caller_has_one_budget_for_logs_of_all_sorts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_that_do_not_read_fill_the_budget_and_slow_nobody_else() {
-    let (stack, client) = placed().await;
+    // None is to be cut off before all are there.
+    let patience = Duration::from_secs(600);
+    let (stack, client) = placed_with(Setup { patience, ..Setup::default() }).await;
     let (gateway, address) = Gateway::start(&stack, Process::Nodegate).await;
     claim(&stack.store, &address).await;
     let piece = "x".repeat(8191) + "\n";
@@ -133,8 +136,9 @@ async fn readers_that_do_not_read_fill_the_budget_and_slow_nobody_else() {
     for name in &names[..32] {
         let who = Who::User(name, "system:masters");
         let tenant = stack.client(who, Protocol::Http2).keep().await;
-        for _ in 0..8 {
-            let answer = tenant.open(tenant.request(Method::GET, &path, &[], Bytes::new())).await.unwrap();
+        let opening = (0..8).map(|_| tenant.open(tenant.request(Method::GET, &path, &[], Bytes::new())));
+        for answer in futures::future::join_all(opening).await {
+            let answer = answer.unwrap();
             assert_eq!(answer.status(), 200, "{name}");
             held.push(answer);
         }
