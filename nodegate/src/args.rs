@@ -21,8 +21,8 @@ use crate::transport::splice::{self, Backend};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "horchestra-nodegate", version)]
 pub struct Args {
-    /// Listener for nodes
-    #[arg(long, default_value = "127.0.0.1:8444", value_name = "ADDRESS")]
+    /// Listener for nodes, and with --api-backend for everybody
+    #[arg(long, default_value = "127.0.0.1:8443", value_name = "ADDRESS")]
     pub listen: SocketAddr,
 
     #[command(flatten)]
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn defaults() {
         let args = args(&[]);
-        assert_eq!(args.listen.to_string(), "127.0.0.1:8444");
+        assert_eq!(args.listen.to_string(), "127.0.0.1:8443");
         let settings = args.settings(([127, 0, 0, 1], 7).into(), READY);
         assert_eq!(settings.internal_address, "127.0.0.1:7");
         assert_eq!(settings.resend_every, Some(Duration::from_secs(300)));
@@ -229,7 +229,7 @@ mod tests {
         let args = args(&["--resend-interval=0", "--internal-advertise=gate-1.internal:9444"]);
         let settings = args.settings(([0, 0, 0, 0], 9444).into(), READY);
         assert_eq!(settings.resend_every, None);
-        assert!(settings.name.is_some_and(|name| name.ends_with(":8444")));
+        assert!(settings.name.is_some_and(|name| name.ends_with(":8443")));
         let named = args_of(&["--name=gate-1"]);
         assert_eq!(named.settings(([0, 0, 0, 0], 9444).into(), READY).name.as_deref(), Some("gate-1"));
         assert_eq!(settings.internal_address, "gate-1.internal:9444");

@@ -4,7 +4,6 @@
 //! is judged by; only a report that made sense counts) and sessions that were heard of (what keeps others
 //! from taking a node over; any message counts). The answer to the second names the sessions that are no
 //! longer ours; those end. A session whose node is silent is not told of, so it is looked up instead.
-//! Sessions that could not be given up when they ended are given up here later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +17,10 @@ use crate::gate::Gate;
 use crate::node_status::NodeReport;
 use crate::session::Session;
 
-/// Heartbeats that wait to be recorded, and sessions that wait to be given up.
+/// Heartbeats that wait to be recorded.
 #[derive(Default)]
 pub struct Beats {
     waiting: Mutex<HashMap<String, (SessionGrant, Heartbeat)>>,
-    releases: Mutex<Vec<(String, SessionGrant)>>,
 }
 
 impl Beats {
@@ -34,16 +32,6 @@ impl Beats {
             allocated_memory: report.allocated_memory,
         };
         self.waiting.lock().insert(session.node.clone(), (session.grant.clone(), heartbeat));
-    }
-}
-
-impl Gate {
-    /// Gives up the row of a session that has ended; later, if it cannot be done now.
-    pub async fn release(&self, node: &str, grant: &SessionGrant) {
-        if let Err(error) = self.store.release_session(node, grant).await {
-            tracing::debug!(%node, %error, "a session is given up later");
-            self.beats.releases.lock().push((node.to_owned(), grant.clone()));
-        }
     }
 }
 
@@ -61,7 +49,6 @@ pub async fn run(gate: Arc<Gate>, stop: CancellationToken) {
                 if gate.term.in_force() {
                     touch_sessions(&gate).await;
                     look_up_silent(&gate).await;
-                    release_late(&gate).await;
                 }
             }
         }
@@ -128,12 +115,5 @@ async fn look_up_silent(gate: &Gate) {
             Ok(_) => session.lost(),
             Err(_) => return,
         }
-    }
-}
-
-async fn release_late(gate: &Gate) {
-    let late = std::mem::take(&mut *gate.beats.releases.lock());
-    for (node, grant) in late {
-        gate.release(&node, &grant).await;
     }
 }

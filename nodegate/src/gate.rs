@@ -21,6 +21,7 @@ use crate::metrics::{GateMetrics, Now};
 use crate::records::{self, Records};
 use crate::samples;
 use crate::session::registry::Registry;
+use crate::session::rows::{self, Rows};
 use crate::session::told::Told;
 use crate::settings::Settings;
 use crate::term::{self, Standing, Term};
@@ -48,6 +49,8 @@ pub struct Gate {
     pub records: Records,
     pub logs: Arc<LogBudget>,
     pub claims: Pace,
+    /// The rows of sessions, on their way to the database.
+    pub rows: Rows,
     /// Reports that may be written at the same time.
     pub writes: Semaphore,
     pub metrics: GateMetrics,
@@ -95,6 +98,7 @@ impl Gate {
             records: Records::default(),
             logs: Arc::new(LogBudget::new(settings.log_streams)),
             claims: Pace::per_second(settings.claims_per_second),
+            rows: Rows::default(),
             writes: Semaphore::new(settings.writes.max(1)),
             metrics: counters,
             recorder,
@@ -118,6 +122,8 @@ impl Gate {
         self.tasks.spawn("addresses", addresses::run(Arc::clone(self), stop.clone()));
         let (gate, until) = (Arc::clone(self), stop.clone());
         self.tasks.spawn("opened-secrets", async move { gate.opened.sweep(&until).await });
+        self.tasks.spawn("session-claims", rows::claim(Arc::clone(self), stop.clone()));
+        self.tasks.spawn("session-releases", rows::release(Arc::clone(self), stop.clone()));
         self.tasks.spawn("heartbeats", beats::run(Arc::clone(self), stop.clone()));
         self.tasks.spawn("samples", samples::run(Arc::clone(self), stop.clone()));
     }

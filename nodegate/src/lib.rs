@@ -1,6 +1,7 @@
 //! Node sessions: desired state down, status up.
 //!
-//! A gateway ends the streams of nodes. For each it holds a session that the database knows as the node's only
+//! A gateway ends the streams of nodes, and passes on to the API what else comes to their address
+//! ([`transport`]). For each stream it holds a session that the database knows as the node's only
 //! live one ([`session`]); down the stream goes what the node is to run ([`desired`]); up come heartbeats
 //! ([`beats`]), what the node says of itself ([`node_status`]) and of its workloads ([`app_status`]), what it
 //! measures ([`samples`]), and pieces of logs that somebody reads ([`logs`], [`relay`]). What each node may hold is on

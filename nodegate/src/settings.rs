@@ -84,8 +84,10 @@ pub struct Settings {
     pub accepts_per_second: u32,
     /// Session claims per second.
     pub claims_per_second: u32,
-    /// Longest wait for a claim.
+    /// Longest wait for the database to answer claims.
     pub claim_timeout: Duration,
+    /// Longest wait of a node for its claim, behind those of others.
+    pub claim_patience: Duration,
     /// How long a client may take to say what it wants, before TLS.
     pub hello_timeout: Duration,
     /// How many may be about to say it; the limit is well above what comes within a round trip.
@@ -161,6 +163,7 @@ impl Default for Settings {
             accepts_per_second: 500,
             claims_per_second: 500,
             claim_timeout: secs(5),
+            claim_patience: secs(15),
             hello_timeout: secs(10),
             arrivals: 8192,
             accept_patience: secs(10),

@@ -397,8 +397,12 @@ pub trait Backend: Send + Sync + 'static {
     fn name_gateway<'a>(&'a self, gateway: Uuid, name: &'a str) -> Answer<'a, bool>;
     fn retire_gateway(&self, gateway: Uuid) -> Answer<'_, ()>;
 
-    fn claim_session(&self, claim: SessionClaim, stale_after: Duration) -> Answer<'_, Option<SessionGrant>>;
-    fn release_session<'a>(&'a self, node: &'a str, grant: &'a SessionGrant) -> Answer<'a, ()>;
+    fn claim_sessions(
+        &self,
+        claims: Vec<SessionClaim>,
+        stale_after: Duration,
+    ) -> Answer<'_, Vec<Option<SessionGrant>>>;
+    fn release_sessions<'a>(&'a self, sessions: &'a [(String, SessionGrant)]) -> Answer<'a, ()>;
     fn touch_sessions<'a>(
         &'a self,
         gateway: Uuid,

@@ -313,12 +313,27 @@ impl Store {
         claim: SessionClaim,
         stale_after: Duration,
     ) -> Result<Option<SessionGrant>, ReadError> {
-        read(self.inner.backend.claim_session(claim, stale_after)).await
+        Ok(self.claim_sessions(vec![claim], stale_after).await?.into_iter().next().flatten())
+    }
+
+    /// As [`Store::claim_session`], for many: each is answered as if they had come one after the other, and all are
+    /// durable together.
+    pub async fn claim_sessions(
+        &self,
+        claims: Vec<SessionClaim>,
+        stale_after: Duration,
+    ) -> Result<Vec<Option<SessionGrant>>, ReadError> {
+        read(self.inner.backend.claim_sessions(claims, stale_after)).await
     }
 
     /// Ends a session if it is still this one.
     pub async fn release_session(&self, node: &str, grant: &SessionGrant) -> Result<(), ReadError> {
-        read(self.inner.backend.release_session(node, grant)).await
+        self.release_sessions(&[(node.to_owned(), grant.clone())]).await
+    }
+
+    /// As [`Store::release_session`], for many.
+    pub async fn release_sessions(&self, sessions: &[(String, SessionGrant)]) -> Result<(), ReadError> {
+        read(self.inner.backend.release_sessions(sessions)).await
     }
 
     /// Marks sessions as alive, one statement for all; returns the nodes whose session is no longer ours.

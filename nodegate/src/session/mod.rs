@@ -15,6 +15,7 @@ pub mod outgoing;
 pub mod pass;
 pub mod receive;
 pub mod registry;
+pub mod rows;
 pub mod sent;
 pub mod told;
 pub mod write;

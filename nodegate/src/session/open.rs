@@ -46,7 +46,7 @@ async fn claim_and_serve(
     peer: Peer,
     inbound: Streaming<NodeMessage>,
 ) -> Result<Downstream, Status> {
-    let claimed = tokio::time::timeout(gate.settings.claim_timeout, claim(&gate, &peer)).await;
+    let claimed = tokio::time::timeout(gate.settings.claim_patience, claim(&gate, &peer)).await;
     let grant = match claimed {
         Ok(Ok(Some(grant))) => grant,
         Ok(Ok(None)) => {
@@ -91,14 +91,14 @@ async fn claim(gate: &Gate, peer: &Peer) -> Result<Option<SessionGrant>, ReadErr
         peer: peer.connection.address.to_string(),
         certificate: peer.fingerprint.clone(),
     };
-    let granted = gate.store.claim_session(claim.clone(), gate.settings.stale_after).await?;
+    let granted = gate.rows.claim(claim.clone()).await?;
     if granted.is_some() || gate.sessions.get(&peer.name).is_some() {
         return Ok(granted);
     }
     match gate.store.session_of(&peer.name).await? {
         Some(row) if row.gateway == gate.id && gate.sessions.get(&peer.name).is_none() => {
             gate.store.release_session(&peer.name, &row.grant).await?;
-            gate.store.claim_session(claim, gate.settings.stale_after).await
+            gate.rows.claim(claim).await
         }
         _ => Ok(None),
     }
@@ -129,7 +129,7 @@ async fn serve(gate: Arc<Gate>, session: Arc<Session>, peer: Peer, inbound: Stre
     gate.close_logs(&session);
     gate.metrics.sessions_ended.inc();
     tracing::info!(node = %session.node, epoch = session.grant.epoch, "session ended");
-    gate.release(&session.node, &session.grant).await;
+    gate.rows.release(&session.node, &session.grant);
     // The end goes out as trailers; a peer that does not read them is cut off.
     tokio::select! {
         () = peer.connection.cut.cancelled() => {}

@@ -512,12 +512,23 @@ impl Backend for MemoryBackend {
         self.with(|state, _| state.presence.allow(of))
     }
 
-    fn claim_session(&self, claim: SessionClaim, stale_after: Duration) -> Answer<'_, Option<SessionGrant>> {
-        self.with(move |state, now| state.presence.claim_session(claim, now, micros(stale_after)))
+    fn claim_sessions(
+        &self,
+        claims: Vec<SessionClaim>,
+        stale_after: Duration,
+    ) -> Answer<'_, Vec<Option<SessionGrant>>> {
+        self.with(move |state, now| {
+            let claimed = |claim| state.presence.claim_session(claim, now, micros(stale_after));
+            claims.into_iter().map(claimed).collect()
+        })
     }
 
-    fn release_session<'a>(&'a self, node: &'a str, grant: &'a SessionGrant) -> Answer<'a, ()> {
-        self.with(|state, _| state.presence.release_session(node, grant))
+    fn release_sessions<'a>(&'a self, sessions: &'a [(String, SessionGrant)]) -> Answer<'a, ()> {
+        self.with(move |state, _| {
+            for (node, grant) in sessions {
+                state.presence.release_session(node, grant);
+            }
+        })
     }
 
     fn touch_sessions<'a>(

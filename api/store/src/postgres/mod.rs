@@ -336,12 +336,16 @@ impl Backend for PostgresBackend {
         self.remove_denied(of).boxed()
     }
 
-    fn claim_session(&self, claim: SessionClaim, stale_after: Duration) -> Answer<'_, Option<SessionGrant>> {
-        self.open_session(claim, stale_after).boxed()
+    fn claim_sessions(
+        &self,
+        claims: Vec<SessionClaim>,
+        stale_after: Duration,
+    ) -> Answer<'_, Vec<Option<SessionGrant>>> {
+        self.open_sessions(claims, stale_after).boxed()
     }
 
-    fn release_session<'a>(&'a self, node: &'a str, grant: &'a SessionGrant) -> Answer<'a, ()> {
-        self.end_session(node, grant).boxed()
+    fn release_sessions<'a>(&'a self, sessions: &'a [(String, SessionGrant)]) -> Answer<'a, ()> {
+        self.end_sessions(sessions).boxed()
     }
 
     fn touch_sessions<'a>(

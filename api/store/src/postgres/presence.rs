@@ -69,28 +69,36 @@ impl PostgresBackend {
         self.change(statements::RETIRE_GATEWAY, query).await.map(drop)
     }
 
-    pub(super) async fn open_session(
+    pub(super) async fn open_sessions(
         &self,
-        claim: SessionClaim,
+        claims: Vec<SessionClaim>,
         stale_after: Duration,
-    ) -> Result<Option<SessionGrant>, BackendError> {
-        let query = sqlx::query(statements::CLAIM_SESSION.sql)
-            .bind(&claim.node)
-            .bind(claim.gateway)
-            .bind(&claim.peer)
-            .bind(&claim.certificate)
-            .bind(Uuid::new_v4())
+    ) -> Result<Vec<Option<SessionGrant>>, BackendError> {
+        let of = |part: fn(&SessionClaim) -> &str| claims.iter().map(part).collect::<Vec<&str>>();
+        let gateways: Vec<Uuid> = claims.iter().map(|claim| claim.gateway).collect();
+        let sessions: Vec<Uuid> = claims.iter().map(|_| Uuid::new_v4()).collect();
+        let query = sqlx::query(statements::CLAIM_SESSIONS.sql)
+            .bind(of(|claim| &claim.node))
+            .bind(gateways)
+            .bind(of(|claim| &claim.peer))
+            .bind(of(|claim| &claim.certificate))
+            .bind(sessions)
             .bind(micros(stale_after));
-        let rows = self.change_some(statements::CLAIM_SESSION, query).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let grant = || Ok(SessionGrant { epoch: row.try_get("epoch")?, session: row.try_get("session")? });
-        grant().map(Some).map_err(errors::of_read)
+        let rows = self.change_some(statements::CLAIM_SESSIONS, query).await?;
+        let mut granted = vec![None; claims.len()];
+        for row in &rows {
+            let (at, grant) = granted_row(row).map_err(errors::of_read)?;
+            if let Some(place) = usize::try_from(at - 1).ok().and_then(|at| granted.get_mut(at)) {
+                *place = Some(grant);
+            }
+        }
+        Ok(granted)
     }
 
-    pub(super) async fn end_session(&self, node: &str, grant: &SessionGrant) -> Result<(), BackendError> {
-        let query =
-            sqlx::query(statements::RELEASE_SESSION.sql).bind(node).bind(grant.epoch).bind(grant.session);
-        self.change(statements::RELEASE_SESSION, query).await.map(drop)
+    pub(super) async fn end_sessions(&self, sessions: &[(String, SessionGrant)]) -> Result<(), BackendError> {
+        let (nodes, epochs, ids) = columns(sessions);
+        let query = sqlx::query(statements::RELEASE_SESSIONS.sql).bind(nodes).bind(epochs).bind(ids);
+        self.change(statements::RELEASE_SESSIONS, query).await.map(drop)
     }
 
     pub(super) async fn see_sessions(
@@ -98,9 +106,7 @@ impl PostgresBackend {
         gateway: Uuid,
         sessions: &[(String, SessionGrant)],
     ) -> Result<Vec<String>, BackendError> {
-        let nodes: Vec<&str> = sessions.iter().map(|(node, _)| node.as_str()).collect();
-        let epochs: Vec<i64> = sessions.iter().map(|(_, grant)| grant.epoch).collect();
-        let ids: Vec<Uuid> = sessions.iter().map(|(_, grant)| grant.session).collect();
+        let (nodes, epochs, ids) = columns(sessions);
         let query =
             sqlx::query(statements::TOUCH_SESSIONS.sql).bind(nodes).bind(epochs).bind(ids).bind(gateway);
         let rows = self.change_some(statements::TOUCH_SESSIONS, query).await?;
@@ -229,6 +235,19 @@ fn age(row: &PgRow) -> Result<Duration, sqlx::Error> {
 
 fn token_form(row: &PgRow) -> Result<TokenForm, sqlx::Error> {
     Ok(TokenForm { as_secrets: row.try_get("as_secrets")?, salt: row.try_get("salt")? })
+}
+
+/// Nodes, epochs and ids, each by themselves.
+fn columns(sessions: &[(String, SessionGrant)]) -> (Vec<&str>, Vec<i64>, Vec<Uuid>) {
+    let nodes = sessions.iter().map(|(node, _)| node.as_str()).collect();
+    let epochs = sessions.iter().map(|(_, grant)| grant.epoch).collect();
+    (nodes, epochs, sessions.iter().map(|(_, grant)| grant.session).collect())
+}
+
+/// Which claim was granted, counted from one, and with what.
+fn granted_row(row: &PgRow) -> Result<(i64, SessionGrant), sqlx::Error> {
+    let grant = SessionGrant { epoch: row.try_get("epoch")?, session: row.try_get("session")? };
+    Ok((row.try_get("at")?, grant))
 }
 
 fn session(row: &PgRow) -> Result<SessionRow, sqlx::Error> {

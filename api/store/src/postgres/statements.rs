@@ -303,13 +303,20 @@ pub const NAME_GATEWAY: Statement =
 pub const RETIRE_GATEWAY: Statement =
     keyed("retire_gateway", "delete from horchestra.gateways where id = $1");
 
-pub const CLAIM_SESSION: Statement = keyed(
-    "claim_session",
-    "select epoch, session from horchestra.claim_session($1::text, $2::uuid, $3::text, $4::text, $5::uuid, \
-     $6::bigint * interval '1 microsecond')",
+/// $1 nodes, $2 gateways, $3 peers, $4 certificates, $5 new sessions, $6 how long a silent one is spared. Answers
+/// those that were granted, by their place; a node that stands there twice is judged twice.
+pub const CLAIM_SESSIONS: Statement = keyed(
+    "claim_sessions",
+    "select t.at, c.epoch, c.session from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::uuid[]) \
+     with ordinality t(node, gateway, peer, certificate, session, at), \
+     lateral horchestra.claim_session(t.node, t.gateway, t.peer, t.certificate, t.session, \
+     $6::bigint * interval '1 microsecond') c",
 );
-pub const RELEASE_SESSION: Statement =
-    keyed("release_session", "select horchestra.release_session($1::text, $2::bigint, $3::uuid)");
+pub const RELEASE_SESSIONS: Statement = keyed(
+    "release_sessions",
+    "select horchestra.release_session(t.node, t.epoch, t.session) \
+     from unnest($1::text[], $2::bigint[], $3::uuid[]) t(node, epoch, session)",
+);
 /// $1 nodes, $2 epochs, $3 sessions, $4 gateway. Answers the nodes whose session is another by now.
 pub const TOUCH_SESSIONS: Statement = keyed(
     "touch_sessions",
@@ -575,8 +582,8 @@ pub const ALL: &[Statement] = &[
     RENEW_GATEWAY,
     NAME_GATEWAY,
     RETIRE_GATEWAY,
-    CLAIM_SESSION,
-    RELEASE_SESSION,
+    CLAIM_SESSIONS,
+    RELEASE_SESSIONS,
     TOUCH_SESSIONS,
     SESSION_OF,
     SESSIONS,

@@ -102,6 +102,15 @@ pub async fn a_node_has_one_live_session(world: &World) {
         within(join_all(attempts)).await.into_iter().flatten().collect();
     let [(by, grant)] = &granted[..] else { panic!("one of twenty: {granted:?}") };
     let (store, gateway) = (&stores[0], gateways[*by]);
+    // Many at once are judged one after the other, each by its place.
+    let many = ["m", "n", "o", "m"].map(|node| claim(gateway, node)).to_vec();
+    let answered = within(store.claim_sessions(many, LONG)).await.expect("answered");
+    let granted: Vec<bool> = answered.iter().map(Option::is_some).collect();
+    assert_eq!(granted, [true, false, true, false]);
+    let theirs = [("m", 0), ("o", 2)]
+        .map(|(node, at): (&str, usize)| (node.to_owned(), answered[at].clone().expect("granted")));
+    within(store.release_sessions(&theirs)).await.expect("answered");
+    assert_eq!(within(store.claim_sessions(Vec::new(), LONG)).await.expect("answered"), []);
     let row = within(store.session_of("n")).await.expect("answered").expect("live");
     assert_eq!((row.gateway, &row.grant, row.node.as_str()), (gateway, grant, "n"));
     assert_eq!(row.internal_address, ["127.0.0.1:1", "127.0.0.1:2"][*by]);
