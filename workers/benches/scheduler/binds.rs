@@ -86,20 +86,14 @@ impl Scenario {
         let (nodes, apps, before) = (NODES / scale, self.apps / scale, self.before / scale);
         let server = Server::start().await?;
         let world = World::new(server.store.clone(), nodes).await?;
-        world.placed_applications("before", before).await?;
-        world.applications("app", apps).await?;
-
         let (recorder, telling) = world.recorder();
         let metrics = SchedulerMetrics::new(&Metrics::new("bench", "0", None));
         let profile = default_profile(Strategy::Spread)?;
         let mut scheduler = Scheduler::new(world.service.clone(), profile, recorder, metrics);
         let term = world.term("scheduler").await?;
-        scheduler.begin_term();
-        // Before the first beats that it sees nobody counts as heard of.
-        world.beat().await?;
-        scheduler.pass(&term).await?;
-        tokio::time::sleep(Duration::from_millis(1100)).await;
-        world.beat().await?;
+        world.hear(&mut scheduler, &term).await?;
+        world.placed_applications("before", before).await?;
+        world.applications("app", apps).await?;
 
         let stop = CancellationToken::new();
         let going_on = meanwhile.begin(&world, &stop);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use horchestra_core::kind::Kind;
 use horchestra_runtime::Metrics;
+use horchestra_service::{Service, ServiceConfig};
 use horchestra_store::backend::Retention;
 use horchestra_workers::certificates::metrics::CertificateMetrics;
 use horchestra_workers::certificates::reconcile::NodeCertificates;
@@ -72,41 +73,42 @@ impl Led {
 #[tokio::main(worker_threads = 2)]
 pub async fn measure(scale: usize) -> Result<()> {
     let server = Server::start().await?;
-    let began = Instant::now();
     let (nodes, alone, of_sets) = (NODES / scale, OTHERS / scale, SETS / scale);
+    let all = alone + of_sets * CHILDREN;
     let world = World::new(server.store.clone(), nodes).await?;
-    world.applications("app", alone).await?;
-    together((0..of_sets).map(|at| world.create(Kind::ApplicationSet, set(at)))).await?;
-    println!(
-        "{nodes} nodes, {alone} Applications and {of_sets} sets made in {:.1} s",
-        began.elapsed().as_secs_f64()
-    );
-
     let metrics = Metrics::new("bench", "0", None);
     let (recorder, telling) = world.recorder();
-    let service = &world.service;
-    let profile = default_profile(Strategy::Spread)?;
+    let profile = || default_profile(Strategy::Spread);
+    let counters = SchedulerMetrics::new(&metrics);
+    let filler = Scheduler::new(world.service.clone(), profile()?, recorder.clone(), counters.clone());
+    let mut filler = Led::new(&world, filler).await?;
+    world.hear(&mut *filler.reconciler, &filler.term).await?;
+    world.applications("app", alone).await?;
+    together((0..of_sets).map(|at| world.create(Kind::ApplicationSet, set(at)))).await?;
+
+    // As processes have it that run for good.
+    let service = Service::new(server.store.clone(), ServiceConfig::default());
     let mut sets =
         Led::new(&world, Sets::new(service.clone(), recorder.clone(), SetMetrics::new(&metrics))).await?;
-    let counters = SchedulerMetrics::new(&metrics);
-    let scheduler = Scheduler::new(service.clone(), profile, recorder.clone(), counters);
-    let mut scheduler = Led::new(&world, scheduler).await?;
+    let (written, seconds) = sets.settle(&world).await?;
+    println!("{} children of {of_sets} sets made, {:.0} writes/s", all - alone, written as f64 / seconds);
+    let (written, seconds) = filler.settle(&world).await?;
+    println!("{written} Applications bound on {nodes} nodes, {:.0}/s", written as f64 / seconds);
+    let bound = world.bound("").await?;
+    ensure!(bound == all, "only {bound} of {all} are bound");
+    world.run_everything().await?;
+    sets.settle(&world).await?;
+    let scheduler = Scheduler::new(service.clone(), profile()?, recorder.clone(), counters);
     let certificates = CertificateMetrics::new(&metrics);
     let compaction =
         Compaction::new(service.clone(), Retention::default(), EventRetention::default(), &metrics);
     let mut others = vec![
+        Led { reconciler: Box::new(scheduler), term: filler.term },
         Led::new(&world, NodeLifecycle::new(service.clone(), recorder.clone())).await?,
         Led::new(&world, GarbageCollection::new(service.clone(), Limits::default(), &metrics)).await?,
         Led::new(&world, NodeCertificates::new(service.clone(), recorder, None, certificates)).await?,
         Led::new(&world, compaction).await?,
     ];
-    let (written, seconds) = sets.settle(&world).await?;
-    println!("{} children made, {:.0} writes/s", of_sets * CHILDREN, written as f64 / seconds);
-    hear_of_all(&world, &mut scheduler).await?;
-    let (written, seconds) = scheduler.settle(&world).await?;
-    println!("{written} Applications bound, {:.0}/s", written as f64 / seconds);
-    world.run_everything().await?;
-    sets.settle(&world).await?;
     for led in &mut others {
         led.settle(&world).await?;
     }
@@ -120,13 +122,13 @@ pub async fn measure(scale: usize) -> Result<()> {
         "", "ms", "CPU ms", "statements", "every s", "CPU ms/s"
     );
     let mut at_rest = 0.0;
-    for led in [&mut sets, &mut scheduler].into_iter().chain(&mut others) {
+    for led in std::iter::once(&mut sets).chain(&mut others) {
         at_rest += rest(&world, led, &server.statements).await?;
     }
     println!("all loops at rest: {:.1} % of a core", at_rest / 10.0);
     let now = world.store.fresh().await?.revision();
     ensure!(now == head, "at rest, and yet revision {head} became {now}");
-    drop((sets, scheduler, others));
+    drop((sets, filler.reconciler, others));
     telling.await?;
     world.store.shutdown().await;
     Ok(())
@@ -138,14 +140,6 @@ fn set(at: usize) -> serde_json::Value {
         "applications": [{"name": "a", "scale": {"replicas": CHILDREN}, "spec": {
             "image": "x", "resources": {"requests": {"cpu": "100m", "memory": "500Mi"}}}}],
     }})
-}
-
-/// Nobody counts as heard of before the first beats that the scheduler sees.
-async fn hear_of_all(world: &World, scheduler: &mut Led) -> Result<()> {
-    world.beat().await?;
-    scheduler.pass().await?;
-    tokio::time::sleep(Duration::from_millis(1100)).await;
-    world.beat().await
 }
 
 /// Waits until nothing has been written for a while.

@@ -14,7 +14,7 @@ use horchestra_service::{
     ServiceConfig, WriteOptions,
 };
 use horchestra_store::{Entry, Heartbeat, Store};
-use horchestra_workers::substrate::Term;
+use horchestra_workers::substrate::{Reconciler, Term};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -32,9 +32,10 @@ pub struct World {
 }
 
 impl World {
-    /// Ready nodes.
+    /// Ready nodes. However long a fleet takes to fill, none of them counts as silent meanwhile.
     pub async fn new(store: Store, nodes: usize) -> Result<World> {
-        let service = Service::new(store.clone(), ServiceConfig::default());
+        let config = ServiceConfig { ready_timeout: TERM, ..ServiceConfig::default() };
+        let service = Service::new(store.clone(), config);
         let nodes: Vec<String> = (0..nodes).map(|at| format!("node-{at:05}")).collect();
         let world = World { store, service, nodes };
         together(world.nodes.iter().map(|name| world.ready_node(name))).await?;
@@ -66,6 +67,17 @@ impl World {
         let beat = |node: &String| Heartbeat { node: node.clone(), allocated_cpu: 0, allocated_memory: 0 };
         let beats: Vec<Heartbeat> = nodes.iter().map(beat).collect();
         Ok(self.store.record_heartbeats(&beats).await?)
+    }
+
+    /// The scheduler hears of every node. Before the first beats that it sees nobody counts as heard of, so this
+    /// comes before there is anything to place.
+    pub async fn hear(&self, scheduler: &mut dyn Reconciler, term: &Term) -> Result<()> {
+        scheduler.begin_term();
+        self.beat().await?;
+        scheduler.pass(term).await?;
+        // The beats are looked at once a second.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        self.beat().await
     }
 
     pub async fn term(&self, name: &str) -> Result<Term> {
