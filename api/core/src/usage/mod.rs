@@ -143,9 +143,8 @@ mod tests {
     const T: i64 = 1_700_000_000 * SECOND;
 
     fn at(seconds: f64, cpu_usec: i64) -> Sample {
-        #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
-        let offset = (seconds * 1e9) as i64;
-        Sample { cpu_usec, at: T + offset, ..Sample::default() }
+        let offset = Duration::from_secs_f64(seconds).as_nanos();
+        Sample { cpu_usec, at: T + i64::try_from(offset).unwrap(), ..Sample::default() }
     }
 
     fn after(samples: &[Sample]) -> Measured {

@@ -70,7 +70,6 @@ struct Numbers {
     before_at: Option<i64>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
 fn is_zero(number: &i64) -> bool {
     *number == 0
 }
