@@ -5,6 +5,7 @@ mod cascade;
 mod certificates;
 mod client;
 mod faults;
+mod forget;
 mod freshness;
 mod keys;
 mod leadership;
