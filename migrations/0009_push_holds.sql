@@ -84,6 +84,9 @@ begin
         select n.node, 0, clock_timestamp() from (select node_ as node where node_ <> ''
             union select h.node from horchestra.push_holds h where node_ is null and h.node <> '') n
         on conflict (node) do nothing;
+    -- And what they were sent that this database has not reached is forgotten.
+    update horchestra.push_records r set revision = horchestra.head()
+        where (node_ is null or r.node = node_) and r.revision > horchestra.head();
     if node_ is null then
         delete from horchestra.push_holds;
         held := found;

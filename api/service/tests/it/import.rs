@@ -277,7 +277,7 @@ async fn nobody_acts_while_it_goes_on() {
     let gateway = Uuid::new_v4();
     backend.renew_gateway(gateway, "h:1", Duration::from_secs(60)).await.unwrap();
     let claim = SessionClaim { node: "n1".into(), gateway, peer: "p:1".into(), certificate: "00".into() };
-    let granted = backend.claim_sessions(&[claim], Duration::from_secs(60)).await.unwrap();
+    let granted = backend.claim_sessions(vec![claim], Duration::from_secs(60)).await.unwrap();
     let grant = granted.into_iter().next().flatten().expect("the session");
     assert!(matches!(import(&*backend, None, &dump(&fleet())).await, Err(ImportError::Sessions(1))));
     backend.release_sessions(&[("n1".to_owned(), grant)]).await.unwrap();

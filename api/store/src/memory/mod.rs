@@ -587,7 +587,7 @@ impl Backend for MemoryBackend {
     fn release_hold<'a>(&'a self, node: Option<&'a str>) -> Answer<'a, bool> {
         self.with(move |state, now| {
             let State { tables, pushes, .. } = state;
-            pushes.release(node, now, |held| {
+            pushes.release(node, (tables.revision, now), |held| {
                 let stored = tables.objects.get(&held.key);
                 stored.is_some_and(|stored| stored.entry.uid == held.uid)
                     || !tables.tombstones(&[held.uid]).is_empty()

@@ -102,13 +102,20 @@ impl Pushes {
     }
 
     /// `explained`: there is such an object, or a tombstone of it.
-    pub fn release(&mut self, node: Option<&str>, now: i64, explained: impl Fn(&Holding) -> bool) -> bool {
+    /// `head`: of the database.
+    pub fn release(
+        &mut self,
+        node: Option<&str>,
+        (head, now): (Revision, i64),
+        explained: impl Fn(&Holding) -> bool,
+    ) -> bool {
         let records = std::mem::take(&mut self.records);
         self.records = records
             .into_iter()
             .map(|(name, mut record)| {
                 if node.is_none_or(|node| node == name) {
                     record.holdings = record.holdings.into_iter().filter(&explained).collect();
+                    record.revision = record.revision.min(head);
                 }
                 (name, record)
             })

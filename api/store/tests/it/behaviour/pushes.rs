@@ -138,6 +138,16 @@ pub async fn a_release_takes_what_nobody_can_explain_off_the_record(world: &Worl
     assert_eq!(record(&store, "n2").await.1.len(), 4);
     within(store.release_hold(None)).await.expect("released");
     assert_eq!(record(&store, "n2").await.1, set(&[&known, &gone]));
+
+    // A record that was ahead of the database is not any more, and who was never sent anything has a record.
+    let head = within(store.backend().head()).await.expect("head").revision;
+    let grant = session(&store, gateway, "n3").await;
+    let ahead = [PushChange { revision: head + 100, ..change("n3", &grant, &[], &[]) }];
+    within(store.record_pushes(&ahead)).await.expect("written");
+    for node in ["n3", "n4"] {
+        within(store.release_hold(Some(node))).await.expect("released");
+    }
+    assert_eq!((record(&store, "n3").await.0, record(&store, "n4").await.0), (Some(head), Some(0)));
 }
 
 pub async fn each_history_that_was_known_further_engages_the_hold_once(world: &World) {
