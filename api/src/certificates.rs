@@ -45,11 +45,10 @@ pub enum Action {
 }
 
 #[derive(Clone, Debug, Args)]
-#[group(id = "which", required = true, multiple = false, args = ["name", "fingerprint", "file"])]
 pub struct DenyArgs {
     /// Every certificate of this common name that was made until now: those that begin to be valid until an hour ago,
     /// as `horchestra-local pki` and the workers make them; and the one of the node's session, if it has one
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["fingerprint", "file"])]
     pub name: Option<String>,
 
     /// With --name: those that begin to be valid until this moment, for authorities that make them otherwise
@@ -57,11 +56,11 @@ pub struct DenyArgs {
     pub begun_until: Option<Timestamp>,
 
     /// The certificate with this SHA-256, in hexadecimal
-    #[arg(long, value_name = "SHA256", value_parser = fingerprint_of)]
+    #[arg(long, value_name = "SHA256", value_parser = fingerprint_of, conflicts_with_all = ["name", "file"])]
     pub fingerprint: Option<String>,
 
     /// The certificate in this file, PEM
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "name")]
     pub file: Option<PathBuf>,
 
     /// Kept beside it, for people

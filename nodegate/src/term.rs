@@ -181,7 +181,8 @@ impl Name {
     /// Takes the name, unless it is borne already.
     async fn bear(&mut self, gate: &Gate) {
         let Some(name) = self.name.as_deref().filter(|_| !self.borne) else { return };
-        match timeout(gate.settings.term, gate.store.name_gateway(gate.id, name)).await {
+        // Not for longer than the term can spare.
+        match timeout(gate.settings.margin, gate.store.name_gateway(gate.id, name)).await {
             Ok(Ok(true)) => {
                 self.borne = true;
                 self.warned = false;

@@ -37,21 +37,19 @@ impl Arrivals {
         Arrivals { limit: limit.max(1), waiting: Arc::default() }
     }
 
-    /// A place for one more; the oldest loses its own if there is none left. Returns whether it did.
-    pub fn enter(&self) -> (Place, bool) {
+    /// A place for one more; the oldest loses its own if there is none left.
+    pub fn enter(&self) -> Place {
         let displaced = CancellationToken::new();
         let mut waiting = self.waiting.lock();
         let number = waiting.next;
         waiting.next += 1;
         waiting.by_number.insert(number, displaced.clone());
-        let mut displaces = false;
         if waiting.by_number.len() > self.limit
             && let Some((_, oldest)) = waiting.by_number.pop_first()
         {
             oldest.cancel();
-            displaces = true;
         }
-        (Place { arrivals: self.clone(), number, displaced }, displaces)
+        Place { arrivals: self.clone(), number, displaced }
     }
 }
 
@@ -78,15 +76,13 @@ mod tests {
     fn the_oldest_makes_room() {
         let arrivals = Arrivals::new(2);
         let is_displaced = |place: &Place| place.displaced().now_or_never().is_some();
-        let (first, displaces) = arrivals.enter();
-        assert!(!displaces);
-        let (second, _) = arrivals.enter();
-        let (third, displaces) = arrivals.enter();
-        assert!(displaces && is_displaced(&first));
-        assert!(!is_displaced(&second) && !is_displaced(&third));
+        let (first, second) = (arrivals.enter(), arrivals.enter());
+        assert!(!is_displaced(&first) && !is_displaced(&second));
+        let third = arrivals.enter();
+        assert!(is_displaced(&first) && !is_displaced(&second) && !is_displaced(&third));
         drop(third);
-        let (_fourth, displaces) = arrivals.enter();
-        assert!(!displaces, "there was room again");
+        let _fourth = arrivals.enter();
+        assert!(!is_displaced(&second), "there was room again");
         drop((first, second));
         assert_eq!(arrivals.waiting.lock().by_number.len(), 1);
     }

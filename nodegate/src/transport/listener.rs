@@ -176,7 +176,7 @@ impl Listening {
         stream: &mut TcpStream,
         address: SocketAddr,
     ) -> Result<(Hello, SocketAddr), Dropped> {
-        let (place, _) = self.arrivals.enter();
+        let place = self.arrivals.enter();
         let reading = async {
             let (ahead, address) = if self.proxies.iter().any(|block| block.contains(address.ip())) {
                 match proxy::read(stream).await.map_err(Dropped::Proxy)? {

@@ -17,7 +17,7 @@ use sqlx::Connection;
 use crate::client::Client;
 use crate::stack::{RECOVERY, Stack, signal};
 
-const REQUESTS: &str = "/apis/certificates.horchestra.io/v1/certificatesigningrequests";
+pub const REQUESTS: &str = "/apis/certificates.horchestra.io/v1/certificatesigningrequests";
 
 /// How long an agent waits for its certificate.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -69,7 +69,7 @@ fn leaf(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
-async fn session_certificate(stack: &Stack, node: &str) -> Option<String> {
+pub async fn session_certificate(stack: &Stack, node: &str) -> Option<String> {
     let mut database = sqlx::PgConnection::connect(&stack.database_url()).await.unwrap();
     sqlx::query_scalar("select certificate from horchestra.node_sessions where node = $1")
         .bind(node)
