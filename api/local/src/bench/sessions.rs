@@ -57,6 +57,7 @@ pub async fn measure(args: &BenchArgs) -> Result<Vec<Section>> {
     let began = Instant::now();
     stack.all_there(count).await?;
     say(&format!("{count} sessions after {:.1} s", began.elapsed().as_secs_f64()));
+    stack.all_ready().await?;
     // Until the first desired states have gone out and buffers are what they are in the long run.
     sleep(Duration::from_secs(3 * HEARTBEAT)).await;
 
@@ -71,6 +72,8 @@ pub async fn measure(args: &BenchArgs) -> Result<Vec<Section>> {
     let beats = after.heartbeats - before.heartbeats;
     let statements = (after.statements - before.statements) / seconds;
 
+    say(&format!("{memory:.1} KiB a session, {cpu:.1} % of a core, {statements:.2} statements/s"));
+
     let killed = SystemTime::now();
     let began = Instant::now();
     kill(stack.pid(GATEWAY)?, Signal::SIGKILL).context("killing the gateway")?;
@@ -78,6 +81,7 @@ pub async fn measure(args: &BenchArgs) -> Result<Vec<Section>> {
     let started = began.elapsed().as_secs_f64();
     stack.all_there(count).await?;
     let back = began.elapsed().as_secs_f64();
+    say(&format!("all back after {back:.1} s, of which {started:.1} s without a gateway"));
     let unready = stack.unready_since(killed).await?;
     if unready > 0 {
         bail!("{unready} of {count} nodes were judged not ready while the gateway was away");
@@ -278,6 +282,19 @@ impl Stack {
                 bail!("the gateway does not run");
             }
             sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until the workers have judged every node ready.
+    async fn all_ready(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let ever = SystemTime::now() + 10 * PATIENCE;
+        while self.unready_since(ever).await? > 0 {
+            if Instant::now() > deadline {
+                bail!("nodes with a session are not judged ready");
+            }
+            sleep(Duration::from_millis(500)).await;
         }
         Ok(())
     }
