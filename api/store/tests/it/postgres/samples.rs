@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use horchestra_store::{Backend, Samples, SessionClaim};
+use horchestra_store::{Backend, Samples, SessionClaim, SessionGrant};
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Row};
 use uuid::Uuid;
@@ -39,13 +39,12 @@ async fn rows_are_replaced_in_place() {
     let backend = connect(&database);
     let gateway = Uuid::new_v4();
     backend.renew_gateway(gateway, "127.0.0.1:1", Duration::from_secs(600)).await.expect("renewed");
-    let mut sessions = Vec::new();
-    for number in 0..NODES {
-        let node = format!("node-{number}");
-        let claim = SessionClaim { node: node.clone(), gateway, peer: "x".into(), certificate: "x".into() };
-        let grant = backend.claim_session(claim, Duration::from_secs(60)).await.expect("answered");
-        sessions.push((node, grant.expect("free")));
-    }
+    let nodes = (0..NODES).map(|number| format!("node-{number}"));
+    let claim = |node| SessionClaim { node, gateway, peer: "x".into(), certificate: "x".into() };
+    let claims = nodes.clone().map(claim).collect();
+    let granted = backend.claim_sessions(claims, Duration::from_secs(60)).await.expect("answered");
+    let grants = granted.into_iter().map(|grant| grant.expect("free"));
+    let sessions: Vec<(String, SessionGrant)> = nodes.zip(grants).collect();
     let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
     let mut sizes = Vec::new();
     for round in 0..ROUNDS {
