@@ -119,7 +119,9 @@ async fn denied_by(
     if let Some(name) = &args.name {
         let until = args.begun_until.unwrap_or_else(|| Timestamp::now() - BEGINS_EARLY_BY.hours());
         let of_name = DeniedCertificates::Name { name: name.clone(), begun_until: until.as_microsecond() };
-        let session = store.session_of(name).await.context("the node's session cannot be read")?;
+        // Also that of a session whose gateway has died: the node will be back with it.
+        let sessions = store.sessions().await.context("the sessions of nodes cannot be read")?;
+        let session = sessions.into_iter().find(|row| row.node == *name);
         let in_use = session.map(|row| DeniedCertificates::Fingerprint(row.certificate));
         return Ok(std::iter::once(of_name).chain(in_use).collect());
     }

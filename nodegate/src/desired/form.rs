@@ -86,7 +86,7 @@ pub enum Undecodable {
 /// What a stored Application is to its node.
 #[derive(Debug)]
 pub enum Judged {
-    Send(Form),
+    Send(Arc<Form>),
     /// Ran to its end: the node is to hold nothing of it any more.
     Finished,
 }
@@ -103,7 +103,7 @@ pub fn judge(entry: &Arc<Entry>) -> Result<Judged, Undecodable> {
     }
     check_literals(&object)?;
     let grace = application.metadata.deletion_grace_period_seconds.filter(|_| entry.deleting);
-    Ok(Judged::Send(Form {
+    Ok(Judged::Send(Arc::new(Form {
         key: entry.key.clone(),
         signature: Signature {
             uid: entry.uid,
@@ -116,7 +116,7 @@ pub fn judge(entry: &Arc<Entry>) -> Result<Judged, Undecodable> {
         isolated: application.spec.host_network == Some(false),
         entry: Arc::clone(entry),
         bytes: OnceLock::new(),
-    }))
+    })))
 }
 
 impl Form {

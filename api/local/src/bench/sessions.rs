@@ -20,6 +20,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::BenchArgs;
@@ -240,7 +241,8 @@ impl Stack {
         let address = ([127, 0, 0, 1], port(&self.layout, "nodegate-0.metrics")?);
         let stream = TcpStream::connect(std::net::SocketAddr::from(address)).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
+        let mut carried = JoinSet::new();
+        carried.spawn(connection);
         let request = Request::get("/metrics").header("host", "localhost").body(Empty::<Bytes>::new())?;
         let body = sender.send_request(request).await?.into_body().collect().await?.to_bytes();
         let page = String::from_utf8_lossy(&body).into_owned();

@@ -139,6 +139,8 @@ async fn agents_renew_and_watches_go_on_through_the_nodes_port_whatever_dies() {
     // What the node has is denied: neither its agent nor its tools get in, until an operator allows it again.
     let asked = format!("{}/node-1-00000001", certificates::REQUESTS);
     assert_eq!(agent.call(Method::GET, &asked, None).await.unwrap().0, 200);
+    // It may be on its way from one gateway to the other.
+    eventually(RECOVERY, async || certificates::session_certificate(&stack, "node-1").await.is_some()).await;
     let denied = stack.operate(&["certificates", "deny", "--name", "node-1", "--reason", "a test"]);
     assert_eq!(denied.lines().count(), 2, "by its name and by the certificate of its session: {denied}");
     eventually(RECOVERY, async || agent.call(Method::GET, &asked, None).await.is_err()).await;

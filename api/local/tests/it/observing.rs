@@ -86,7 +86,10 @@ fn top_answers_through_every_replica(stack: &Stack, every: &[Kubectl<'_>]) {
                 let shown = kubectl.run(&format!("top {what} --no-headers {server}"));
                 String::from_utf8_lossy(&shown.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
             };
-            let nodes = eventually_blocking(RECOVERY, || Some(rows("node")).filter(|rows| rows.len() == 2));
+            // CPU takes two measurements.
+            let measured =
+                |rows: &Vec<String>| rows.len() == 2 && !rows.iter().any(|row| row.contains("<unknown>"));
+            let nodes = eventually_blocking(RECOVERY, || Some(rows("node")).filter(measured));
             for (row, name) in nodes.iter().zip(["node-1", "node-2"]) {
                 let words: Vec<&str> = row.split_ascii_whitespace().collect();
                 let [node, cpu, share, memory, part] = words.as_slice() else { panic!("{row}") };

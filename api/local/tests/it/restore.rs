@@ -24,7 +24,7 @@ const A_WHILE: Duration = Duration::from_secs(4);
 fn back_up(stack: &Stack) -> PathBuf {
     let account = Account::find().unwrap();
     let data = data(stack);
-    let place = data.with_file_name(format!("{}-backup", data.file_name().unwrap().to_string_lossy()));
+    let place = beside(&data, "backup");
     std::fs::create_dir(&place).unwrap();
     account.own(&place).unwrap();
     let taken = account
@@ -40,6 +40,11 @@ fn back_up(stack: &Stack) -> PathBuf {
     place
 }
 
+/// A place of its own next to the data.
+fn beside(data: &Path, what: &str) -> PathBuf {
+    data.with_file_name(format!("{}-{what}", data.file_name().unwrap().to_string_lossy()))
+}
+
 fn data(stack: &Stack) -> PathBuf {
     std::fs::canonicalize(stack.home().join("pg")).unwrap()
 }
@@ -53,7 +58,7 @@ async fn restore(stack: &Stack, backup: &Path) {
     signal(supervisor, "STOP");
     signal(server, "QUIT");
     eventually(SOON, async || is_over(server)).await;
-    std::fs::rename(&data, data.with_file_name("pg-lost")).unwrap();
+    std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(backup, &data).unwrap();
     let allowed = Command::new("chmod").arg("700").arg(&data).status().unwrap();
     assert!(allowed.success());

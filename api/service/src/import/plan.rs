@@ -135,7 +135,7 @@ impl Judge<'_> {
         if key.name.is_empty() {
             return Err("it has no name".to_owned());
         }
-        if key.kind.namespaced() != !key.namespace.is_empty() {
+        if key.kind.namespaced() == key.namespace.is_empty() {
             let wrong = if key.kind.namespaced() { "has none" } else { "is in one" };
             return Err(format!("{} {wrong} of the namespaces", key.kind.name()));
         }

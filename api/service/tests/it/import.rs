@@ -1,9 +1,7 @@
 //! Objects of another control plane come in as they are, and what they hold stays theirs.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use horchestra_auth::{KeyRing, SecretKeys};
 use horchestra_core::kind::{Key, Kind};
 use horchestra_service::import::{Dump, Fault, ImportError, Imported, LOOPS, import};
 use horchestra_service::{At, ServiceConfig};
@@ -29,7 +27,7 @@ fn object(kind: Kind, namespace: &str, name: &str, n: u128, rest: Value) -> Valu
     for (member, value) in rest.as_object().unwrap() {
         match (member.as_str(), value.as_object()) {
             ("metadata", Some(more)) => {
-                more.iter().for_each(|(name, value)| object["metadata"][name] = value.clone())
+                more.iter().for_each(|(name, value)| object["metadata"][name] = value.clone());
             }
             _ => object[member] = value.clone(),
         }
@@ -117,19 +115,16 @@ async fn faults(database: &MemoryDatabase, objects: &[Value]) -> Vec<String> {
 #[tokio::test]
 async fn everything_comes_in_as_it_was() {
     let database = fresh_database().await;
-    let keys = Arc::new(KeyRing::ephemeral().unwrap());
+    let keys = keys().ring();
     let fleet = fleet();
     let Imported { written, present, revision, .. } =
         import(&*database.connect(), Some(&keys), &dump(&fleet)).await.unwrap();
     assert_eq!((written, present), (fleet.len(), 0));
     assert!(revision > HIGHEST, "revisions go on above those of the other control plane");
 
-    let config = ServiceConfig {
-        secret_keys: Some(Arc::new(SecretKeys::from(Arc::clone(&keys)))),
-        service_range: Some("10.96.0.0/24".parse().unwrap()),
-        ..ServiceConfig::default()
-    };
-    let service = configured(database.connect(), config.clone()).await;
+    let config =
+        ServiceConfig { service_range: Some("10.96.0.0/24".parse().unwrap()), ..ServiceConfig::default() };
+    let service = configured(database.connect(), config).await;
     for mut wanted in fleet.clone() {
         let kind = kind_of(&wanted);
         let metadata = wanted["metadata"].as_object_mut().unwrap();
@@ -210,6 +205,9 @@ async fn an_import_can_be_run_again_and_goes_on_where_it_stopped() {
     assert_eq!((third.written, third.present, third.revision), (0, fleet.len(), second.revision));
 }
 
+/// What is wrong, how it comes about, and what is said of it.
+type Case = (&'static str, fn(&mut Vec<Value>), &'static str);
+
 #[tokio::test]
 async fn what_could_not_be_kept_apart_is_refused_as_a_whole() {
     let database = fresh_database().await;
@@ -219,7 +217,7 @@ async fn what_could_not_be_kept_apart_is_refused_as_a_whole() {
         change(&mut objects);
         objects
     };
-    let cases: [(&str, fn(&mut Vec<Value>), &str); 8] = [
+    let cases: [Case; 8] = [
         ("no uid", |it| it[0]["metadata"]["uid"] = json!("7"), "has no uid"),
         ("one uid twice", |it| it[0]["metadata"]["uid"] = json!(uid(31)), "same uid"),
         ("one name twice", |it| it.push(it[0].clone()), "read twice"),

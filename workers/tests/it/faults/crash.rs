@@ -81,13 +81,6 @@ pub fn assert_same(state: &[String], expected: &[String], what: &str) {
 }
 
 #[test]
-fn an_import_keeps_every_loop_out() {
-    let mut loops = LOOPS;
-    loops.sort_unstable();
-    assert_eq!(loops, horchestra_service::import::LOOPS);
-}
-
-#[test]
 fn a_crash_between_any_two_writes_of_any_loop_changes_nothing_of_the_outcome() {
     let undisturbed = telling(tell_all());
     for name in LOOPS.iter().filter(|name| !["compaction", "push-holds"].contains(name)) {

@@ -55,7 +55,7 @@ impl Judge {
         let at = format!("revision {}, {} {key}", row.change.revision, row.who.verb);
         match row.who.user.as_str() {
             "system:loop:garbage-collection" => {
-                self.judge_collection(&key, before.as_deref(), &after, gone, &at)
+                self.judge_collection(&key, before.as_deref(), &after, gone, &at);
             }
             "system:loop:applicationset" if row.change.kind == ChangeKind::Added => {
                 // A name has one holder at a time: two of one set would be two objects, one after the other.

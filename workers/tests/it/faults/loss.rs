@@ -8,7 +8,7 @@ use super::story::{NODES, state, tell};
 #[tokio::test(start_paused = true)]
 async fn loops_go_on_from_what_is_left_when_acknowledged_writes_are_lost() {
     let expected = undisturbed();
-    for lost in 0..3 {
+    for (lost, expected) in expected.iter().enumerate().take(3) {
         for rounds in [0, 2, 20] {
             let mut plane = Plane::new(&NODES).await;
             let mut processes = [Process::start(&plane).await];
@@ -24,10 +24,13 @@ async fn loops_go_on_from_what_is_left_when_acknowledged_writes_are_lost() {
             plane.database.restore(&backup);
             // The same process, which remembers what never was, and then one that does not.
             plane.settle(&mut processes).await;
+            // Nothing is placed until somebody has looked.
+            assert!(plane.store().release_hold(None).await.unwrap(), "the loss was noticed");
+            plane.settle(&mut processes).await;
             tell(&mut plane, lost).await;
             plane.settle(&mut processes).await;
             let what = format!("chapter {lost} was lost after {rounds} rounds");
-            assert_same(&state(&plane).await, &expected[lost], &what);
+            assert_same(&state(&plane).await, expected, &what);
             let mut another = [processes[0].double(&plane).await];
             plane.round(&mut another).await;
             plane.round(&mut another).await;

@@ -6,6 +6,7 @@ use horchestra_store::MemoryDatabase;
 use serde_json::{Value, json};
 
 use super::world::*;
+use crate::faults::process::LOOPS;
 
 /// What `kubectl get -A -o json` prints.
 async fn printed(world: &World) -> String {
@@ -18,11 +19,18 @@ async fn printed(world: &World) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
 }
 
+#[test]
+fn an_import_keeps_every_loop_out() {
+    let mut loops = LOOPS;
+    loops.sort_unstable();
+    assert_eq!(loops, horchestra_service::import::LOOPS);
+}
+
 #[tokio::test]
 async fn children_are_neither_made_again_nor_changed() {
     let mut before = World::new(&["n1", "n2"]).await;
     let components = json!([step("migrate", "db:1"), replicas("web", "web:1", 3), component("api", "api:1")]);
-    before.put_set("shop", json!({"components": components, "rollout": {"maxUnavailable": 1}})).await;
+    before.put_set("shop", json!({"applications": components, "rollout": {"maxUnavailable": 1}})).await;
     before.settle().await;
     before.schedule().await;
     before.report("shop-migrate", "Succeeded", Some(0)).await;
@@ -48,7 +56,7 @@ async fn children_are_neither_made_again_nor_changed() {
         assert_eq!((old.uid, old.generation, &old.body), (new.uid, new.generation, &new.body), "{name}");
     }
     // It is the set's to change from then on.
-    after.put_set("shop", json!({"components": [component("api", "api:2")]})).await;
+    after.put_set("shop", json!({"applications": [component("api", "api:2")]})).await;
     after.pass().await;
     assert_eq!(after.images().await["shop-api"], "api:2");
 }

@@ -164,6 +164,8 @@ pub async fn each_history_that_was_known_further_engages_the_hold_once(world: &W
     };
     let cluster = async || within(store.holds()).await.expect("answered").cluster;
     within(backend.show_loss(&loss(&elsewhere, true))).await.expect("answered");
+    // This process, too, has known another history than the one that begins now, and says so.
+    within(store.fresh()).await.expect("loaded anew");
     let engaged = cluster().await.expect("engaged");
     assert_eq!(engaged.reason, reason::HISTORY_LOST);
     let after = within(backend.head()).await.expect("head");
