@@ -127,13 +127,7 @@ async fn write(
 ) -> Result<Imported, ImportError> {
     let stored = backend.load(&Kind::ALL).await?;
     let plan = plan::plan(dump, &stored.entries).map_err(ImportError::Faults)?;
-    let mut head = stored.head;
-    if head.revision <= dump.highest() {
-        head = backend.begin_epoch(&head.identity, dump.highest()).await?;
-    }
-    if !plan.items.is_empty() {
-        backend.engage_hold(None, "Imported", "the objects of another control plane were imported").await?;
-    }
+    // Before anything is written: a key may be missing.
     let mut items = Vec::with_capacity(plan.items.len());
     for mut ops in plan.items {
         for op in &mut ops {
@@ -145,6 +139,13 @@ async fn write(
             }
         }
         items.push(Item { ops, guards: Vec::new(), who: attribution() });
+    }
+    let mut head = stored.head;
+    if head.revision <= dump.highest() {
+        head = backend.begin_epoch(&head.identity, dump.highest()).await?;
+    }
+    if !items.is_empty() {
+        backend.engage_hold(None, "Imported", "the objects of another control plane were imported").await?;
     }
     let mut done = Imported { present: plan.present, revision: head.revision, ..Imported::default() };
     for batch in items.chunks(BATCH) {

@@ -283,6 +283,7 @@ async fn nobody_acts_while_it_goes_on() {
     // A Secret needs a key, and the loops are free again afterwards, whatever came of it.
     let refused = import(&*backend, None, &dump(&fleet())).await;
     assert!(matches!(refused, Err(ImportError::Seal(..))), "{refused:?}");
+    assert!(backend.holds().await.unwrap().cluster.is_none(), "nothing was written");
     for name in LOOPS {
         let lease = backend.acquire_lease(name, Uuid::new_v4(), Duration::from_secs(60)).await.unwrap();
         assert!(lease.is_some(), "{name}");
