@@ -52,7 +52,7 @@ pub struct DenyArgs {
     pub name: Option<String>,
 
     /// With --name: those that begin to be valid until this moment, for authorities that make them otherwise
-    #[arg(long, requires = "name", value_name = "TIME")]
+    #[arg(long, requires = "name", conflicts_with_all = ["fingerprint", "file"], value_name = "TIME")]
     pub begun_until: Option<Timestamp>,
 
     /// The certificate with this SHA-256, in hexadecimal
