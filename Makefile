@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build up down status test lint soak bench bench-scheduler
+.PHONY: help build up down status test lint soak bench bench-scheduler compose-test
 
 # Options of `make up`, as variables: make up NODES=5 API_REPLICAS=2 DETACH=1
 OPTIONS := NODES API_REPLICAS WORKER_REPLICAS NODEGATE_REPLICAS API_PORT NODEGATE_PORT RESTART HEARTBEAT \
@@ -67,3 +67,7 @@ bench: ## Measure beside physical limits; the report goes to target/bench (BENCH
 
 bench-scheduler: ## Measure the scheduler beside Kubernetes' floors, and a fleet at rest (PART=decisions, binds or steady)
 	$(CARGO) bench --locked -p horchestra-workers --bench scheduler $(if $(PART),-- $(PART))
+
+compose-test: ## Try docker-compose.yml for real: build, start, kill, remove (STAND_INS=1: without an image registry)
+	$(if $(filter 1,$(STAND_INS)),$(CARGO) build --locked --release $(BINARIES))
+	api/local/compose/verify.sh $(if $(filter 1,$(STAND_INS)),--stand-ins)

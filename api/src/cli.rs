@@ -12,6 +12,7 @@ use horchestra_runtime::args::{
     DatabaseArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs, TokenArgs,
     duration,
 };
+use horchestra_runtime::probe::{self, HealthArgs};
 use horchestra_runtime::telemetry;
 use horchestra_store::postgres;
 
@@ -39,6 +40,8 @@ pub enum Command {
     Migrate(MigrateArgs),
     /// Say whether the database can be reached and what it holds
     Check(CheckArgs),
+    /// Ask a replica that runs on this machine whether it is ready: exit code 0, or 1 and why not
+    Health(HealthArgs<9443>),
     /// Take client certificates back before their time
     Certificates(CertificatesArgs),
     /// Make or change a file of keys for --secret-keys
@@ -187,6 +190,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             tracing::info!("the database is migrated");
             Ok(ExitCode::SUCCESS)
         }
+        Command::Health(args) => Ok(probe::run(&args)),
         Command::Certificates(args) => certificates::run(&args).await,
         Command::SecretKeys(args) => secret_keys::change(&args.action),
         Command::Reseal(args) => {

@@ -17,9 +17,12 @@ use crate::settings::{SHORTEST_STALE, Settings};
 use crate::strict::ReverseNames;
 use crate::transport::splice::{self, Backend};
 
+/// Where health and metrics are unless `--metrics-addr` says otherwise.
+pub const METRICS_PORT: u16 = 9454;
+
 /// Serves the sessions of nodes: sends them what they are to run, and takes in what they report.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "horchestra-nodegate", version)]
+#[command(name = "horchestra-nodegate", version, after_help = horchestra_runtime::probe::ALSO)]
 pub struct Args {
     /// Listener for nodes, and with --api-backend for everybody
     #[arg(long, default_value = "127.0.0.1:8443", value_name = "ADDRESS")]
@@ -62,7 +65,7 @@ pub struct Args {
     pub agent_ca: Option<PathBuf>,
 
     #[command(flatten)]
-    pub metrics: MetricsArgs<9454>,
+    pub metrics: MetricsArgs<METRICS_PORT>,
 
     /// How long a node may be silent before it is judged not ready; a silent session may be taken over after
     /// this time, but not before 60s [default: the cluster's, which is 45s unless its first process said

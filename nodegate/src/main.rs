@@ -3,12 +3,16 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use horchestra_nodegate::args::Args;
+use horchestra_nodegate::args::{Args, METRICS_PORT};
+use horchestra_runtime::probe;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> anyhow::Result<ExitCode> {
+    if let Some(code) = probe::asked::<METRICS_PORT>(std::env::args()) {
+        return Ok(code);
+    }
     horchestra_runtime::crypto::install()?;
     let args = Args::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -10,9 +10,12 @@ use horchestra_runtime::args::{DatabaseArgs, MetricsArgs, ShutdownArgs, Telemetr
 use crate::certificates::args::SignerArgs;
 use crate::scheduler::plugins::Strategy;
 
+/// Where health and metrics are unless `--metrics-addr` says otherwise.
+pub const METRICS_PORT: u16 = 9445;
+
 /// The loops of the control plane. Run as many as you like: each loop has one leader.
 #[derive(Debug, Parser)]
-#[command(name = "horchestra-workers", version)]
+#[command(name = "horchestra-workers", version, after_help = horchestra_runtime::probe::ALSO)]
 pub struct Args {
     #[command(flatten)]
     pub database: DatabaseArgs,
@@ -52,7 +55,7 @@ pub struct Args {
     pub signer: SignerArgs,
 
     #[command(flatten)]
-    pub metrics: MetricsArgs<9445>,
+    pub metrics: MetricsArgs<METRICS_PORT>,
 
     #[command(flatten)]
     pub telemetry: TelemetryArgs,

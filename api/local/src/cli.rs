@@ -25,6 +25,8 @@ pub enum Command {
     Status,
     /// Make certificates: of an authority, servers, operators, nodes and the control plane's own processes.
     Pki(crate::pki::PkiArgs),
+    /// Make Nodes, so that their agents are admitted when they come.
+    Nodes(crate::nodes::NodesArgs),
     /// Measure the store beside what the machine itself can do.
     Bench(crate::bench::BenchArgs),
     /// Kill leaders of the loops under load, again and again, and check every change that was stored.

@@ -20,13 +20,26 @@ use tokio_rustls::TlsConnector;
 /// Where to call, and as whom.
 #[derive(Clone)]
 pub struct Client {
-    address: SocketAddr,
+    /// host:port, as resolved anew for every connection.
+    address: String,
+    server: ServerName<'static>,
     connector: TlsConnector,
 }
 
 impl Client {
     /// `certificate`, `key` and `authority` are PEM files.
     pub fn new(address: SocketAddr, authority: &Path, certificate: &Path, key: &Path) -> Result<Client> {
+        Client::to(&address.to_string(), authority, certificate, key)
+    }
+
+    /// The same for `host:port`, where the host may be a name.
+    pub fn to(address: &str, authority: &Path, certificate: &Path, key: &Path) -> Result<Client> {
+        let host = address
+            .rsplit_once(':')
+            .map(|(host, _)| host.trim_start_matches('[').trim_end_matches(']'))
+            .with_context(|| format!("{address:?} is no HOST:PORT"))?;
+        let server = ServerName::try_from(host.to_owned())
+            .with_context(|| format!("{host:?} is neither a name nor an address"))?;
         let mut roots = rustls::RootCertStore::empty();
         for root in CertificateDer::pem_file_iter(authority).context("reading the CA")? {
             roots.add(root?)?;
@@ -38,19 +51,19 @@ impl Client {
         let config = rustls::ClientConfig::builder()
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, key)?;
-        Ok(Client { address, connector: TlsConnector::from(Arc::new(config)) })
+        let connector = TlsConnector::from(Arc::new(config));
+        Ok(Client { address: address.to_owned(), server, connector })
     }
 
     /// A connection for many calls, one after the other.
     pub async fn open(&self) -> Result<Connection> {
-        let stream = TcpStream::connect(self.address).await?;
+        let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
-        let server = ServerName::IpAddress(self.address.ip().into());
-        let tls = self.connector.connect(server, stream).await?;
+        let tls = self.connector.connect(self.server.clone(), stream).await?;
         let (sender, driver) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(driver);
-        Ok(Connection { sender, host: self.address.to_string(), tasks })
+        Ok(Connection { sender, host: self.address.clone(), tasks })
     }
 
     /// One call on a connection of its own.

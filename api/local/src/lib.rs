@@ -14,6 +14,7 @@ mod balancer;
 mod client;
 mod down;
 mod layout;
+pub mod nodes;
 pub mod pki;
 mod postgres;
 mod process;
@@ -33,6 +34,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Down => down::down(&cli.home),
         Command::Status => status::status(&cli.home),
         Command::Pki(args) => pki::run(&args),
+        Command::Nodes(args) => block_on(nodes::run(args)),
         Command::Bench(args) => block_on(bench::run(args)),
         Command::Soak(args) => block_on(soak::run(args)),
     };

@@ -12,7 +12,7 @@ use horchestra_auth::pki::Process;
 use horchestra_runtime::args::{LogFormat, TelemetryArgs};
 use horchestra_runtime::telemetry;
 use hyper::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use crate::client::Client;
 use crate::layout::{Layout, write_private};
 use crate::process::{Spec, running, supervise};
 use crate::stack::{GatewayPorts, Programs, Shared};
-use crate::{balancer, down, postgres, say};
+use crate::{balancer, down, nodes, postgres, say};
 
 const SUPERVISOR: &str = "supervisor";
 
@@ -275,7 +275,7 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
 
     // A Node that an operator created is admitted; one that registers itself would have to wait.
     for node in &nodes {
-        wait_for(node, &layout, "api-0", async || create_node(&client, node).await).await?;
+        wait_for(node, &layout, "api-0", async || nodes::create(&client, node).await.map(|()| true)).await?;
     }
     running.stage();
     for (index, node) in nodes.iter().enumerate() {
@@ -346,18 +346,6 @@ fn port_for(layout: &Layout, name: &str) -> Result<u16> {
 async fn ready(client: &Client) -> Result<bool> {
     let (status, _) = client.call(Method::GET, "/readyz", None).await?;
     Ok(status == StatusCode::OK)
-}
-
-/// Whether it exists now; a busy machine may want to be asked again.
-async fn create_node(client: &Client, node: &str) -> Result<bool> {
-    let body = json!({
-        "apiVersion": "horchestra.io/v1", "kind": "Node", "metadata": {"name": node}, "spec": {},
-    });
-    let (status, answer) = client.call(Method::POST, "/apis/horchestra.io/v1/nodes", Some(&body)).await?;
-    if status.is_success() || status == StatusCode::CONFLICT {
-        return Ok(true);
-    }
-    bail!("{status}: {}", answer["message"].as_str().unwrap_or("no message"))
 }
 
 async fn all_ready(client: &Client, nodes: &[String]) -> Result<bool> {

@@ -12,6 +12,7 @@ pub mod health;
 pub mod keys;
 pub mod metrics;
 pub mod peer;
+pub mod probe;
 mod process;
 pub mod proxy;
 pub mod shutdown;

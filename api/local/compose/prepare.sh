@@ -1,0 +1,60 @@
+#!/bin/sh
+# Makes what the processes of the stack prove themselves with, one folder (a volume) for each, so that none of them
+# holds what belongs to another. What is there and good is kept, so it can be run again at every start.
+#
+#   prepare HOST...    names and addresses that clients and nodes reach the stack by
+set -eu
+umask 077
+
+pki=/keys/authority/pki
+hosts=
+for host in "$@"; do
+    hosts="$hosts --host $host"
+done
+# shellcheck disable=SC2086 # The words are meant to be split.
+horchestra-local pki --pki-dir "$pki" init $hosts --server "$API_URL" >/dev/null
+
+# give FOLDER FILE...: copies of files of the PKI.
+give() {
+    folder=/keys/$1
+    shift
+    for file in "$@"; do
+        cp "$pki/$file" "$folder/.$file.new"
+        mv "$folder/.$file.new" "$folder/$file"
+    done
+}
+give api ca.crt server.crt server.key horchestra-api.crt horchestra-api.key
+give nodegate ca.crt server.crt server.key horchestra-nodegate.crt horchestra-nodegate.key
+# Workers sign for nodes, and are the only ones with the authority's key.
+give workers ca.crt ca.key
+give operator ca.crt admin.crt admin.key admin.conf
+
+# What Secrets are sealed with and tokens signed with is the same for replicas and gateways.
+[ -s /keys/api/secret-keys ] || horchestra-api secret-keys new /keys/api/secret-keys
+mkdir -p /keys/api/token-keys
+if ! ls /keys/api/token-keys/*.pem >/dev/null 2>&1; then
+    horchestra-local pki --pki-dir "$pki" cert tokens --out /keys/authority/tokens >/dev/null
+    mv /keys/authority/tokens.key /keys/api/token-keys/1.pem
+    rm /keys/authority/tokens.crt
+fi
+cp /keys/api/secret-keys /keys/nodegate/secret-keys
+mkdir -p /keys/nodegate/token-keys
+cp /keys/api/token-keys/*.pem /keys/nodegate/token-keys/
+
+# The database's own folder is read by the database's user, and by nobody else that runs.
+if ! [ -s /keys/authority/database-password ]; then
+    od -An -N24 -tx1 /dev/urandom | tr -d ' \n' >/keys/authority/database-password
+fi
+password=$(cat /keys/authority/database-password)
+printf '%s' "$password" >/keys/database/password
+chmod 0755 /keys/database
+chmod 0444 /keys/database/password
+for folder in api workers nodegate; do
+    printf 'postgres:5432:horchestra:horchestra:%s\n' "$password" >"/keys/$folder/pgpass"
+done
+
+for node in $NODES; do
+    conf=/keys/nodes/$node.conf
+    [ -s "$conf" ] || horchestra-local pki --pki-dir "$pki" node "$node" --server "$NODE_URL" --out "$conf" >/dev/null
+done
+echo "The keys are ready."
