@@ -107,5 +107,5 @@ DOCKERFILE
 fi
 echo "base images:"
 for image in "$runtime" "$rust" "$balancer" "$postgres"; do
-    docker images --format '  {{.Repository}}:{{.Tag}} {{.Size}}' "$image"
+    docker images --format '{{.Repository}}:{{.Tag}} {{.Size}}' "$image"
 done

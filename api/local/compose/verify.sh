@@ -40,6 +40,27 @@ clean_up() {
     fi
 }
 trap clean_up EXIT
+trap 'say "FAILED in line $LINENO: $BASH_COMMAND"' ERR
+
+watch_on() {
+    kubectl get app -w --output-watch-events \
+        -o jsonpath='{.type}{" "}{.object.metadata.name}{" "}{.object.metadata.labels.turn}{"\n"}' \
+        >>"$work/watch" 2>>"$work/watch.errors" &
+    watcher=$!
+}
+
+# The engine restarts what dies, but not what it was told to kill.
+kill_one() {
+    local id pid
+    id=$(compose ps -q "$1")
+    pid=$(docker inspect --format '{{.State.Pid}}' "$id")
+    if [ "$(id -u)" = 0 ] && [ -d "/proc/$pid" ]; then
+        kill -KILL "$pid"
+    else
+        docker kill --signal KILL "$id" >/dev/null
+        compose up -d --no-deps "$1" >/dev/null 2>&1
+    fi
+}
 
 # until_true SECONDS WHAT COMMAND...: tries until the command succeeds.
 until_true() {
@@ -56,9 +77,16 @@ if [ "$stand_ins" = 1 ]; then
     api/local/compose/stand-ins.sh "$work"
 fi
 
+if python3 -m venv "$work/venv" 2>/dev/null && "$work/venv/bin/pip" -q install check-jsonschema 2>/dev/null; then
+    "$work/venv/bin/check-jsonschema" --builtin-schema vendor.compose-spec docker-compose.yml
+else
+    say "NOTE: no check-jsonschema to be had, so the file is not checked against the schema of docker compose 2"
+fi
+compose config --quiet
+
 say "building the images"
 compose build --parallel >"$work/build.log" 2>&1 || { tail -40 "$work/build.log"; fail "the images do not build"; }
-docker images --format '  {{.Repository}}:{{.Tag}} {{.Size}}' | grep -E '^  horchestra-' | sort
+docker images --format '{{.Repository}}:{{.Tag}} {{.Size}}' | grep "^${IMAGE_PREFIX:-horchestra}-" | sort
 
 say "bringing the stack up"
 began=$SECONDS
@@ -96,28 +124,22 @@ kubectl wait --for=jsonpath='{.status.phase}'=Running app/web --timeout=60s
 kubectl logs web --tail=1
 
 # A client that lists and watches must see every change, whoever is killed meanwhile.
-kubectl get app -w --output-watch-events -o jsonpath='{.type}{" "}{.object.metadata.name}{" "}{.object.metadata.labels.turn}{"\n"}' >"$work/watch" 2>"$work/watch.errors" &
-watcher=$!
+watch_on
 
 turn=0
 label() { kubectl label app web --overwrite "turn=$turn"; }
 for service in api-1 api-2 workers-1 workers-2 nodegate-1 nodegate-2 agent-1 agent-2 agent-3 balancer postgres; do
     turn=$((turn + 1))
-    docker kill --signal KILL "$(compose ps -q "$service")" >/dev/null
-    # The engine restarts what dies, but not what it was told to kill.
-    compose up -d --no-deps "$service" >/dev/null 2>&1 &
+    kill_one "$service"
     until_true 60 "$service killed: a write is acknowledged" label
-    wait $! || fail "$service does not start again"
     until_true 60 "$service killed: all healthy again" healthy
     if ! kill -0 "$watcher" 2>/dev/null; then
         # Through the balancer a watch ends with it, and with the replica that serves it; clients go on.
-        kubectl get app -w --output-watch-events -o jsonpath='{.type}{" "}{.object.metadata.name}{" "}{.object.metadata.labels.turn}{"\n"}' >>"$work/watch" 2>>"$work/watch.errors" &
-        watcher=$!
+        watch_on
     fi
 done
 until_true 30 "the watch has seen the last change" grep -q " $turn\$" "$work/watch"
 kubectl wait --for=jsonpath='{.status.phase}'=Running app/web --timeout=60s
-[ "$(kubectl get app web -o jsonpath='{.status.restartCount}')" -ge 0 ] 2>/dev/null || true
 kubectl delete app web --timeout=60s
 
 say "stopping and starting again keeps everything"
