@@ -39,6 +39,7 @@ pub fn open_store(args: &DatabaseArgs) -> anyhow::Result<Store> {
     let options = Options {
         application: "horchestra-api".to_owned(),
         connections: args.database_connections,
+        listen_url: args.database_listen_url.clone(),
         ..Options::default()
     };
     let backend =
@@ -216,7 +217,8 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 
     let tcp =
         TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
-    tracing::info!(address = %args.listen, metrics = %args.metrics.metrics_addr, "serving");
+    tracing::info!(address = %args.listen, metrics = %args.metrics.metrics_addr,
+        database_connections = args.database.most_connections(), "serving");
     let listener = Listener {
         tcp,
         tls: server,

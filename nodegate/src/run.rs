@@ -112,7 +112,8 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut settings = args.settings(internal.local_addr()?, ready_timeout);
     settings.routed_range = cluster.routed_range;
     settings.service_range = cluster.service_range;
-    tracing::info!(nodes = %nodes.local_addr()?, internal = %settings.internal_address, "listening");
+    tracing::info!(nodes = %nodes.local_addr()?, internal = %settings.internal_address,
+        database_connections = args.database.most_connections(), "listening");
     let gateway = Gateway::launch(service, settings, given_tokens, (nodes, internal), &tls, &metrics, &tasks);
     let interval = args.tls.tls_reload_interval;
     if let Some(keys) = &shown_keys {
@@ -225,6 +226,7 @@ fn open_store(args: &Args, metrics: &Metrics) -> anyhow::Result<(Store, Arc<Post
         // Of its own: by it the next process of this name finds out whether this one is still there.
         application: format!("horchestra-nodegate {}", Uuid::new_v4()),
         connections: args.database.database_connections,
+        listen_url: args.database.database_listen_url.clone(),
         observer: Some(Arc::new(observer)),
     };
     let backend =

@@ -55,10 +55,12 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         Options {
             application: "horchestra-workers".to_owned(),
             connections: args.database.database_connections,
+        listen_url: args.database.database_listen_url.clone(),
             ..Options::default()
         },
     )
     .context("opening the database")?;
+    tracing::info!(database_connections = args.database.most_connections(), "working");
     // All: whoever owns what has to be known. Secrets are kept as they are stored, sealed; this process has no key.
     let kinds = Kind::ALL.to_vec();
     let store = Store::open(backend, StoreOptions { kinds, ..StoreOptions::default() });

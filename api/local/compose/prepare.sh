@@ -46,9 +46,10 @@ if ! [ -s /keys/authority/database-password ]; then
     od -An -N24 -tx1 /dev/urandom | tr -d ' \n' >/keys/authority/database-password
 fi
 password=$(cat /keys/authority/database-password)
-printf '%s' "$password" >/keys/database/password
 chmod 0755 /keys/database
-chmod 0444 /keys/database/password
+printf '%s' "$password" >/keys/database/.new
+chmod 0444 /keys/database/.new
+mv /keys/database/.new /keys/database/password
 for folder in api workers nodegate; do
     printf 'postgres:5432:horchestra:horchestra:%s\n' "$password" >"/keys/$folder/pgpass"
 done

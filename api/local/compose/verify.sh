@@ -40,7 +40,14 @@ clean_up() {
     fi
 }
 trap clean_up EXIT
-trap 'say "FAILED in line $LINENO: $BASH_COMMAND"' ERR
+
+up() {
+    compose up -d >"$work/up.log" 2>&1 && return
+    tail -40 "$work/up.log"
+    compose ps
+    compose logs --tail=20
+    fail "the stack does not come up"
+}
 
 watch_on() {
     kubectl get app -w --output-watch-events \
@@ -85,12 +92,12 @@ fi
 compose config --quiet
 
 say "building the images"
-compose build --parallel >"$work/build.log" 2>&1 || { tail -40 "$work/build.log"; fail "the images do not build"; }
+compose build >"$work/build.log" 2>&1 || { tail -40 "$work/build.log"; fail "the images do not build"; }
 docker images --format '{{.Repository}}:{{.Tag}} {{.Size}}' | grep "^${IMAGE_PREFIX:-horchestra}-" | sort
 
 say "bringing the stack up"
 began=$SECONDS
-compose up -d >"$work/up.log" 2>&1 || { tail -40 "$work/up.log"; compose ps; compose logs --tail=20; fail "the stack does not come up"; }
+up
 
 # Every container that goes on running is healthy.
 healthy() {
@@ -146,7 +153,7 @@ say "stopping and starting again keeps everything"
 kubectl apply -f api/local/examples/job.yaml
 kubectl wait --for=jsonpath='{.status.phase}'=Succeeded app/hello --timeout=60s
 compose down --timeout 30 >/dev/null 2>&1
-compose up -d >"$work/up.log" 2>&1
+up
 until_true 120 "all healthy" healthy
 [ "$(kubectl get app hello -o jsonpath='{.status.phase}')" = Succeeded ] || fail "a job was forgotten"
 

@@ -16,9 +16,22 @@ pub struct DatabaseArgs {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub database_url: String,
 
-    /// Most connections that this process keeps open to PostgreSQL
+    /// The same database without a pooler in between, for the one connection that listens for changes; needed where
+    /// --database-url leads through a pooler that lends connections for one transaction at a time
+    #[arg(long, env = "DATABASE_LISTEN_URL", hide_env_values = true, value_name = "URL")]
+    pub database_listen_url: Option<String>,
+
+    /// Most connections that this process keeps open to PostgreSQL, besides two that write and one that listens
     #[arg(long, default_value_t = 10, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub database_connections: u32,
+}
+
+impl DatabaseArgs {
+    /// Connections that the process has open at most: `--database-connections`, two that write, one that listens, and
+    /// for moments one that tries out whether notifications arrive.
+    pub fn most_connections(&self) -> u32 {
+        self.database_connections + 4
+    }
 }
 
 impl std::fmt::Debug for DatabaseArgs {

@@ -163,6 +163,9 @@ pub struct Hint {
     pub connected: bool,
     /// Grows with every (re)connection: whatever happened in between went unheard.
     pub connections: u64,
+    /// The channel stands, but nothing comes through it, as behind a pooler that lends connections for one
+    /// transaction at a time.
+    pub deaf: bool,
 }
 
 /// Which history is asked for.

@@ -188,6 +188,9 @@ pub(crate) async fn run(
     }
 }
 
+/// How many times as often the log is asked by who is told nothing.
+const DEAF: u32 = 10;
+
 /// How to follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
@@ -248,7 +251,7 @@ impl Follower {
             tokio::select! {
                 () = self.tail.wake.notified() => {}
                 () = self.heard(&mut hints, hint) => {}
-                () = sleep(jittered(self.settings.poll)) => {}
+                () = sleep(jittered(self.settings.poll / if hint.deaf { DEAF } else { 1 })) => {}
             }
         }
     }

@@ -117,7 +117,7 @@ impl MemoryDatabase {
     pub fn connect(&self) -> Arc<MemoryBackend> {
         let latest = self.shared.state.lock().tables.revision;
         let listener = Arc::new(Listener {
-            hint: watch::Sender::new(Hint { latest, connected: true, connections: 1 }),
+            hint: watch::Sender::new(Hint { latest, connected: true, connections: 1, deaf: false }),
             leases: watch::Sender::new(0),
             faults: RwLock::new(Faults::default()),
             stalled: watch::Sender::new(false),

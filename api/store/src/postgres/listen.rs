@@ -1,13 +1,20 @@
 //! The notification channel. Does nothing but remember the newest revision that was announced, and that leases
 //! were given up: a listener that worked would fill the server's queue when it is slow.
+//!
+//! A connection may take the order to listen and yet never hear anything: through a pooler that lends servers for one
+//! transaction at a time, or to another database by mistake. So each new one is tried out with an announcement of
+//! our own, made the way that commits go. One that stays deaf is said to be, once, and goes on: nothing relies on
+//! being told, and the log is then asked more often.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::lanes::CALL_LIMIT;
 use super::statements;
@@ -22,19 +29,30 @@ const QUIET_LIMIT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// How long an announcement of our own may take to come back.
+const TRIAL_LIMIT: Duration = Duration::from_secs(3);
+
+/// How the database is reached.
+pub(super) struct Ways {
+    /// By the connection that listens.
+    pub listening: PgConnectOptions,
+    /// By everything else.
+    pub announcing: PgConnectOptions,
+}
+
 /// Where it is put down.
 pub(super) struct Heard {
     pub hint: Arc<watch::Sender<Hint>>,
     pub leases: Arc<watch::Sender<u64>>,
 }
 
-pub(super) async fn listen(connect: PgConnectOptions, heard: Heard, stop: CancellationToken) {
+pub(super) async fn listen(ways: Ways, heard: Heard, stop: CancellationToken) {
     let hint = &*heard.hint;
     let mut pause = FIRST_PAUSE;
     while !stop.is_cancelled() {
         let stood = tokio::select! {
             () = stop.cancelled() => return,
-            stood = listen_once(&connect, &heard) => stood,
+            stood = listen_once(&ways, &heard) => stood,
         };
         hint.send_modify(|hint| hint.connected = false);
         if stood {
@@ -49,14 +67,14 @@ pub(super) async fn listen(connect: PgConnectOptions, heard: Heard, stop: Cancel
 }
 
 /// Listens until the connection breaks; whether it ever stood.
-async fn listen_once(connect: &PgConnectOptions, heard: &Heard) -> bool {
+async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
     // Its own connection, never one that other work waits for.
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .acquire_timeout(Duration::from_secs(5))
         .idle_timeout(None)
         .max_lifetime(None)
-        .connect_lazy_with(connect.clone());
+        .connect_lazy_with(ways.listening.clone());
     let listening = async {
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.listen(CHANNEL).await?;
@@ -73,14 +91,29 @@ async fn listen_once(connect: &PgConnectOptions, heard: &Heard) -> bool {
         hint.connected = true;
         hint.connections += 1;
     });
+    let trial = Uuid::new_v4().to_string();
+    let announced = announce(&ways.announcing, &trial).await;
+    let mut trial_ends = announced.then(|| Instant::now() + TRIAL_LIMIT);
     loop {
-        match timeout(QUIET_LIMIT, listener.try_recv()).await {
+        let patience = trial_ends.map_or(QUIET_LIMIT, |ends| ends.saturating_duration_since(Instant::now()));
+        match timeout(patience, listener.try_recv()).await {
             Ok(Ok(Some(notification))) => {
+                trial_ends = None;
+                heard.hint.send_if_modified(|hint| std::mem::take(&mut hint.deaf));
                 let payload = notification.payload();
                 if payload == LEASE {
                     heard.leases.send_modify(|released| *released += 1);
                 } else if let Ok(latest) = payload.parse() {
                     heard.hint.send_modify(|hint| hint.latest = latest);
+                }
+            }
+            Err(_) if trial_ends.take().is_some() => {
+                if heard.hint.send_if_modified(|hint| !std::mem::replace(&mut hint.deaf, true)) {
+                    tracing::warn!(
+                        "notifications do not arrive on the connection that listens, as through a pooler in \
+                         transaction mode: changes are found by asking, which takes longer and costs more. Name a \
+                         direct way with --database-listen-url"
+                    );
                 }
             }
             // A lost connection. What was missed meanwhile is read by those who see `connections` grow.
@@ -93,5 +126,22 @@ async fn listen_once(connect: &PgConnectOptions, heard: &Heard) -> bool {
                 }
             }
         }
+    }
+}
+
+/// Says `trial` on the channel, the way that commits go; whether it was said.
+async fn announce(way: &PgConnectOptions, trial: &str) -> bool {
+    let said = async {
+        let mut connection: PgConnection = way.connect().await?;
+        sqlx::query(statements::ANNOUNCE.sql).bind(CHANNEL).bind(trial).execute(&mut connection).await?;
+        connection.close().await
+    };
+    match timeout(CALL_LIMIT, said).await {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "whether notifications arrive could not be tried");
+            false
+        }
+        Err(_) => false,
     }
 }

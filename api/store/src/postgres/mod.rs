@@ -27,9 +27,10 @@
 //!
 //! # What is not promised
 //!
-//! A superuser or the schema's owner can still write the tables by hand. Connections must not go through a
-//! pooler in transaction mode: prepared statements and session settings would not survive; notifications
-//! neither, but nothing relies on them.
+//! A superuser or the schema's owner can still write the tables by hand. A pooler that lends connections for one
+//! transaction at a time has to keep prepared statements apart (PgBouncer does from 1.21 on), and passes no notifications
+//! on: the connection that listens can go another way ([`Options::listen_url`]), and where it hears nothing the log is
+//! asked more often ([`listen`]).
 
 mod addresses;
 mod commit;
@@ -93,12 +94,14 @@ pub struct Options {
     pub application: String,
     /// Connections besides the two of the committer and the one that listens.
     pub connections: u32,
+    /// Another way to the same database for the connection that listens, where a pooler is in the first one.
+    pub listen_url: Option<String>,
     pub observer: Option<Observer>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { application: "horchestra".into(), connections: 6, observer: None }
+        Options { application: "horchestra".into(), connections: 6, listen_url: None, observer: None }
     }
 }
 
@@ -124,9 +127,15 @@ impl PostgresBackend {
     /// Opens a database whose schema is migrated. Fails only on a malformed URL: a database that is away is
     /// the business of the calls.
     pub fn open(url: &str, options: Options) -> Result<Arc<PostgresBackend>, BackendError> {
-        let connect: PgConnectOptions =
-            url.parse().map_err(|error: sqlx::Error| BackendError::Rejected(error.to_string()))?;
-        let connect = connect.application_name(&options.application).statement_cache_capacity(200);
+        let parsed = |url: &str| {
+            let connect: PgConnectOptions =
+                url.parse().map_err(|error: sqlx::Error| BackendError::Rejected(error.to_string()))?;
+            Ok::<_, BackendError>(
+                connect.application_name(&options.application).statement_cache_capacity(200),
+            )
+        };
+        let connect = parsed(url)?;
+        let listening = options.listen_url.as_deref().map(parsed).transpose()?;
         let backend = Arc::new(PostgresBackend {
             writer: Lanes::new(connect.clone(), 2),
             general: Lanes::new(connect.clone(), options.connections.max(2)),
@@ -140,7 +149,8 @@ impl PostgresBackend {
             stop: CancellationToken::new(),
         });
         let heard = listen::Heard { hint: Arc::clone(&backend.hint), leases: Arc::clone(&backend.leases) };
-        backend.tasks.spawn(listen::listen(connect, heard, backend.stop.clone()));
+        let ways = listen::Ways { listening: listening.unwrap_or_else(|| connect.clone()), announcing: connect };
+        backend.tasks.spawn(listen::listen(ways, heard, backend.stop.clone()));
         Ok(backend)
     }
 

@@ -2,6 +2,7 @@
 
 pub mod database;
 mod leaving;
+mod listening;
 mod oracle;
 mod races;
 mod samples;

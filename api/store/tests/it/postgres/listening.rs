@@ -1,0 +1,38 @@
+//! A connection that listens and hears nothing: found out, said, and worked around.
+
+use std::time::Duration;
+
+use horchestra_store::postgres::{Options, PostgresBackend};
+use horchestra_store::{Backend, Store, StoreOptions};
+use horchestra_testkit::eventually;
+use uuid::Uuid;
+
+use super::database::{connect, database};
+use crate::fixture::*;
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_hears_nothing_is_found_out_and_changes_are_seen_all_the_same() {
+    let (database, elsewhere) = (database().await, database().await);
+    // Notifications stay within a database, so this connection stands and hears nothing, as through a pooler.
+    let options = Options { listen_url: Some(elsewhere.url().to_owned()), ..Options::default() };
+    let hearing = connect(&database);
+    let mut heard = hearing.hints();
+    heard.wait_for(|hint| hint.connected).await.expect("a backend");
+    let deaf = PostgresBackend::open(database.url(), options).expect("well-formed URLs");
+    let mut hints = deaf.hints();
+    tokio::time::timeout(SOON, hints.wait_for(|hint| hint.connected && hint.deaf))
+        .await
+        .expect("found out in time")
+        .expect("a backend");
+    assert!(!heard.borrow().deaf, "one that was opened before hears");
+
+    let reader = Store::open(deaf, StoreOptions::default());
+    reader.ready().await;
+    let done = hearing.commit(&[item(vec![create(&app("a"), "1")])], Uuid::new_v4()).await.expect("an answer");
+    let revision = done.items.into_iter().next().expect("one").expect("committed").revisions[0];
+    eventually(SOON, async || reader.snapshot().revision() >= revision).await;
+    reader.shutdown().await;
+    hearing.close().await;
+}
