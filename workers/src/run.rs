@@ -55,7 +55,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         Options {
             application: "horchestra-workers".to_owned(),
             connections: args.database.database_connections,
-        listen_url: args.database.database_listen_url.clone(),
+            listen_url: args.database.database_listen_url.clone(),
             ..Options::default()
         },
     )

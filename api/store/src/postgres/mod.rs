@@ -28,7 +28,7 @@
 //! # What is not promised
 //!
 //! A superuser or the schema's owner can still write the tables by hand. A pooler that lends connections for one
-//! transaction at a time has to keep prepared statements apart (PgBouncer does from 1.21 on), and passes no notifications
+//! transaction at a time has to keep prepared statements apart (PgBouncer documents that it does from 1.21 on), and passes no notifications
 //! on: the connection that listens can go another way ([`Options::listen_url`]), and where it hears nothing the log is
 //! asked more often ([`listen`]).
 
@@ -149,7 +149,8 @@ impl PostgresBackend {
             stop: CancellationToken::new(),
         });
         let heard = listen::Heard { hint: Arc::clone(&backend.hint), leases: Arc::clone(&backend.leases) };
-        let ways = listen::Ways { listening: listening.unwrap_or_else(|| connect.clone()), announcing: connect };
+        let ways =
+            listen::Ways { listening: listening.unwrap_or_else(|| connect.clone()), announcing: connect };
         backend.tasks.spawn(listen::listen(ways, heard, backend.stop.clone()));
         Ok(backend)
     }

@@ -30,7 +30,8 @@ async fn one_that_hears_nothing_is_found_out_and_changes_are_seen_all_the_same()
 
     let reader = Store::open(deaf, StoreOptions::default());
     reader.ready().await;
-    let done = hearing.commit(&[item(vec![create(&app("a"), "1")])], Uuid::new_v4()).await.expect("an answer");
+    let done =
+        hearing.commit(&[item(vec![create(&app("a"), "1")])], Uuid::new_v4()).await.expect("an answer");
     let revision = done.items.into_iter().next().expect("one").expect("committed").revisions[0];
     eventually(SOON, async || reader.snapshot().revision() >= revision).await;
     reader.shutdown().await;
