@@ -9,19 +9,19 @@
 //! database or every gateway was away, or that the database's clock was set. And when more than
 //! half of the ready nodes, and at least three, fall silent together, it is far more likely that the way to
 //! them is broken than that they all died: verdicts then stay as they are until heartbeats come back and a
-//! full timeout has passed, or for five minutes.
+//! full timeout has passed, or for five minutes. One Event tells of it, about the node that is silent for longest.
 //!
 //! What is remembered between passes only ever delays a verdict; a new leader starts with the longest delay.
 
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use horchestra_core::kind::Kind;
+use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::meta::ConditionStatus;
 use horchestra_core::kinds::node::Node;
 use horchestra_core::reasons::{self, EventReason};
 use horchestra_service::{DoorError, Ready, ReadyVerdict, Recorder, RequestContext, Service, Subject};
-use horchestra_store::{Change, ChangeKind};
+use horchestra_store::{Change, ChangeKind, Snapshot};
 
 use crate::heartbeats::{Heard, Heartbeats};
 use crate::substrate::{PassError, PassReport, Reconciler, Term};
@@ -53,12 +53,32 @@ pub struct Judge {
     spent: bool,
 }
 
-impl Judge {
+/// That verdicts stay as they are from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Freeze {
+    /// The node that is silent for longest.
+    pub node: String,
+    /// Nodes that fell silent, of so many that are judged ready.
+    pub quiet: usize,
+    pub ready: usize,
+}
+
+/// What follows from what was heard.
+#[derive(Clone, Debug, Default)]
+pub struct Judgement {
     /// The verdicts that differ from those that stand.
-    pub fn judge(&mut self, heard: &Heard, nodes: &[Observed]) -> Vec<(String, ReadyVerdict)> {
-        self.update_freeze(heard, nodes);
+    pub verdicts: Vec<(String, ReadyVerdict)>,
+    /// The freeze that has just begun; one that is prolonged is still the same.
+    pub freeze: Option<Freeze>,
+}
+
+impl Judge {
+    pub fn judge(&mut self, heard: &Heard, nodes: &[Observed]) -> Judgement {
+        let freeze = self.update_freeze(heard, nodes);
         let frozen = self.frozen_until.is_some();
-        nodes.iter().filter_map(|node| Some((node.name.clone(), verdict(heard, node, frozen)?))).collect()
+        let verdicts =
+            nodes.iter().filter_map(|node| Some((node.name.clone(), verdict(heard, node, frozen)?)));
+        Judgement { verdicts: verdicts.collect(), freeze }
     }
 
     fn freeze(&mut self, heard: &Heard) {
@@ -71,7 +91,7 @@ impl Judge {
         self.frozen_until.is_some()
     }
 
-    fn update_freeze(&mut self, heard: &Heard, nodes: &[Observed]) {
+    fn update_freeze(&mut self, heard: &Heard, nodes: &[Observed]) -> Option<Freeze> {
         let ready: Vec<&Observed> =
             nodes.iter().filter(|node| node.verdict == Some(ConditionStatus::True)).collect();
         let quiet = ready.iter().filter(|node| silence(heard, &node.name) > heard.timeout / 2).count();
@@ -94,16 +114,15 @@ impl Judge {
             }
             Some(_) => {}
             None if most && overdue && !self.spent => {
-                tracing::warn!(
-                    quiet,
-                    ready = ready.len(),
-                    "most of the fleet fell silent at once; verdicts stay"
-                );
                 self.freeze(heard);
+                let longest = ready.iter().rev().max_by_key(|node| silence(heard, &node.name));
+                let node = longest.map(|node| node.name.clone()).unwrap_or_default();
+                return Some(Freeze { node, quiet, ready: ready.len() });
             }
             None if !most => self.spent = false,
             None => {}
         }
+        None
     }
 }
 
@@ -177,7 +196,11 @@ impl NodeLifecycle {
             .collect();
         let mut report = PassReport { again_in: Some(PERIOD), ..PassReport::default() };
         let context = RequestContext::new(term.caller());
-        for (name, verdict) in self.judge.judge(&heard, &nodes) {
+        let Judgement { verdicts, freeze } = self.judge.judge(&heard, &nodes);
+        if let Some(freeze) = freeze {
+            self.tell(&freeze, &snapshot);
+        }
+        for (name, verdict) in verdicts {
             let said = format!("{:?}", verdict.ready);
             let (reason, message) = (reason(verdict.ready), verdict.message.clone());
             match self.service.set_node_ready(&context, &name, verdict).await {
@@ -196,6 +219,19 @@ impl NodeLifecycle {
             }
         }
         Ok(report)
+    }
+
+    fn tell(&self, freeze: &Freeze, snapshot: &Snapshot) {
+        let Freeze { node, quiet, ready } = freeze;
+        tracing::warn!(quiet, ready, "most of the fleet fell silent at once; verdicts stay");
+        let message = format!(
+            "{quiet} of {ready} ready nodes fell silent at once, this one first: look for what is between nodes and \
+             gateways. Until they are heard of again, or for {} minutes, nodes stay ready that are silent",
+            FREEZE.as_secs() / 60
+        );
+        if let Some(entry) = snapshot.get(&Key::cluster(Kind::Node, node)) {
+            self.recorder.record(Subject::of(&entry), &reasons::VERDICTS_FROZEN, message);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ mod walk;
 use horchestra_core::kinds::meta::ConditionStatus::{self, False, True, Unknown};
 use horchestra_service::Ready;
 use horchestra_workers::heartbeats::Heard;
-use horchestra_workers::lifecycle::{Judge, Observed};
+use horchestra_workers::lifecycle::{Freeze, Judge, Observed};
 
 const SECOND: i64 = 1_000_000;
 const TIMEOUT: i64 = 45 * SECOND;
@@ -26,7 +26,7 @@ fn node(name: &str, verdict: Option<ConditionStatus>) -> Observed {
 }
 
 fn verdicts(judge: &mut Judge, heard: &Heard, nodes: &[Observed]) -> Vec<(String, Ready)> {
-    judge.judge(heard, nodes).into_iter().map(|(name, verdict)| (name, verdict.ready)).collect()
+    judge.judge(heard, nodes).verdicts.into_iter().map(|(name, verdict)| (name, verdict.ready)).collect()
 }
 
 #[test]
@@ -108,4 +108,22 @@ fn an_outage_while_they_come_back_is_another_outage() {
     for now in 1102..1423 {
         assert!(verdicts(&mut judge, &all(now, 1100), &fleet(True)).is_empty(), "at {now}");
     }
+}
+
+#[test]
+fn a_freeze_is_told_of_when_it_begins_and_not_again_while_it_goes_on() {
+    let mut judge = Judge::default();
+    let mut freezes = Vec::new();
+    // Heard of at 1000; all but "b" are heard of once at 1100, while verdicts are frozen, and from 1500 on.
+    for now in 1001..1700 {
+        let last = |node| match now {
+            1500.. => now,
+            1100.. if node != "b" => 1100,
+            _ => 1000,
+        };
+        let beats = ["a", "b", "c", "d"].map(|node| (node, now - last(node)));
+        freezes.extend(judge.judge(&heard(now, 0, &beats), &fleet(True)).freeze.map(|freeze| (now, freeze)));
+    }
+    let begun = Freeze { node: "a".to_owned(), quiet: 4, ready: 4 };
+    assert_eq!(freezes, [(1046, begun)], "about the first of those that are silent for longest");
 }

@@ -55,7 +55,8 @@ impl Walk {
     async fn told(&self, node: &str) -> BTreeMap<String, i64> {
         tokio::time::sleep(Duration::from_secs(120)).await;
         let mut told = self.plane.told_of(node).await;
-        told.retain(|reason, _| ["NodeReady", "NodeNotReady", "NodeSilent"].contains(&reason.as_str()));
+        let judged = ["NodeReady", "NodeNotReady", "NodeSilent", "VerdictsFrozen"];
+        told.retain(|reason, _| judged.contains(&reason.as_str()));
         told
     }
 }
@@ -155,7 +156,9 @@ async fn a_fleet_that_falls_silent_together_stays_as_it_was_for_a_while() {
         let expected = if node == "n4" { "True" } else { "Unknown" };
         assert_eq!(walk.plane.verdict(node).await, expected, "{node}");
     }
-    assert_eq!(walk.told("n1").await, counts(&[("NodeReady", 1), ("NodeSilent", 1)]));
+    let told = counts(&[("NodeReady", 1), ("VerdictsFrozen", 2), ("NodeSilent", 1)]);
+    assert_eq!(walk.told("n1").await, told, "each freeze is told of once");
+    assert_eq!(walk.told("n2").await, counts(&[("NodeReady", 1), ("NodeSilent", 1)]));
 }
 
 #[tokio::test(start_paused = true)]
