@@ -15,7 +15,9 @@
 //! * **Revisions** go on above the highest one that the other control plane gave out, so nobody who remembers one
 //!   of those can take it for one of ours.
 //! * **Nobody acts meanwhile.** A loop that saw a set and not yet its children would make them again. The import
-//!   holds the leases of all loops while it writes, and does not begin where it cannot have them.
+//!   holds the leases of all loops while it writes, and does not begin where it cannot have them. Every object is
+//!   stored on condition that it still does: an import that stood still for longer than its term, so that a loop
+//!   began, stores nothing more.
 //! * **Nodes are held.** They are sent nothing until an operator has looked at what came in, and releases them.
 //!
 //! Events are left out (they are about the past, and expire), and so are the managers of fields.
@@ -27,7 +29,9 @@ use std::time::Duration;
 
 use horchestra_auth::KeyRing;
 use horchestra_core::kind::{Key, Kind};
-use horchestra_store::{Attribution, Backend, BackendError, Item, Lease, MOST_LEASES, Op, Refusal, Revision};
+use horchestra_store::{
+    Attribution, Backend, BackendError, Guard, Item, Lease, MOST_LEASES, Op, Refusal, Revision,
+};
 use uuid::Uuid;
 
 pub use dump::{Dump, DumpError};
@@ -127,6 +131,8 @@ async fn write(
 ) -> Result<Imported, ImportError> {
     let stored = backend.load(&Kind::ALL).await?;
     let plan = plan::plan(dump, &stored.entries).map_err(ImportError::Faults)?;
+    let guards: Vec<Guard> =
+        leases.iter().map(|lease| Guard::LeaseIs { name: lease.name.clone(), epoch: lease.epoch }).collect();
     // Before anything is written: a key may be missing.
     let mut items = Vec::with_capacity(plan.items.len());
     for mut ops in plan.items {
@@ -138,7 +144,7 @@ async fn write(
                 *draft = sealing.map_err(|why| ImportError::Seal(draft.key.clone(), why))?;
             }
         }
-        items.push(Item { ops, guards: Vec::new(), who: attribution() });
+        items.push(Item { ops, guards: guards.clone(), who: attribution() });
     }
     let mut head = stored.head;
     if head.revision <= dump.highest() {
@@ -155,7 +161,7 @@ async fn write(
             }
         }
         for (item, outcome) in batch.iter().zip(backend.commit(batch, Uuid::new_v4()).await?.items) {
-            let committed = outcome.map_err(ImportError::Refused)?;
+            let committed = outcome.map_err(refused)?;
             done.written += item.ops.iter().filter(|op| matches!(op, Op::Create(_))).count();
             done.revision = committed.revisions.last().copied().unwrap_or(done.revision);
         }
@@ -169,6 +175,13 @@ async fn write(
         }
     }
     Ok(done)
+}
+
+fn refused(refusal: Refusal) -> ImportError {
+    match refusal {
+        Refusal::Guard { guard: Guard::LeaseIs { .. }, .. } => ImportError::LeaseLost,
+        other => ImportError::Refused(other),
+    }
 }
 
 fn attribution() -> Attribution {

@@ -1,7 +1,9 @@
 //! Objects of another control plane come in as they are, and what they hold stays theirs.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::FutureExt;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_service::import::{Dump, Fault, ImportError, Imported, LOOPS, import};
 use horchestra_service::{At, ServiceConfig};
@@ -288,4 +290,39 @@ async fn nobody_acts_while_it_goes_on() {
         let lease = backend.acquire_lease(name, Uuid::new_v4(), Duration::from_secs(60)).await.unwrap();
         assert!(lease.is_some(), "{name}");
     }
+}
+
+#[tokio::test]
+async fn once_a_loop_has_begun_nothing_more_is_stored() {
+    // More than are committed together.
+    let objects: Vec<Value> =
+        (1..150_u128).map(|n| object(Kind::Namespace, "", &format!("namespace-{n}"), n, json!({}))).collect();
+    let objects = dump(&objects);
+    let (mut kept_out, mut before, mut between) = (0, 0, 0);
+    // The import stands still before each of its calls in turn, for longer than its term.
+    for steps in 1.. {
+        let database = MemoryDatabase::new();
+        let (backend, other) = (database.connect(), database.connect());
+        let mut importing = pin!(import(&*backend, None, &objects));
+        // Each call gives way once before it is made.
+        if (0..steps).any(|_| importing.as_mut().now_or_never().is_some()) {
+            break;
+        }
+        database.advance(Duration::from_secs(3600));
+        let begun =
+            other.acquire_lease("scheduler", Uuid::new_v4(), Duration::from_secs(3600)).await.unwrap();
+        assert!(begun.is_some());
+        let stored = other.load(&Kind::ALL).await.unwrap().entries.len();
+        let outcome = importing.await;
+        let then = other.load(&Kind::ALL).await.unwrap().entries.len();
+        assert_eq!(then, stored, "at step {steps}");
+        match outcome {
+            Err(ImportError::Running("scheduler")) => kept_out += 1,
+            Err(ImportError::LeaseLost) if stored == 0 => before += 1,
+            Err(ImportError::LeaseLost) => between += 1,
+            Ok(_) => assert_eq!(stored, 149, "at step {steps}"),
+            Err(other) => panic!("at step {steps}: {other}"),
+        }
+    }
+    assert!(kept_out > 0 && before > 0 && between > 0, "{kept_out}, {before}, {between}");
 }
