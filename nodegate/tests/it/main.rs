@@ -19,4 +19,5 @@ mod sessions;
 mod threats;
 mod tokens;
 mod transport;
+mod wire;
 mod world;

@@ -211,6 +211,35 @@ async fn a_nodes_certificate_writes_little() {
 }
 
 #[tokio::test]
+async fn a_node_writes_its_own_status_and_nobody_elses() {
+    let world = World::new().await;
+    world.node("node-1", "4", "8Gi").await;
+    let session = world.node("node-2", "4", "8Gi").await;
+    // Whose certificate it is, of which Node, and what comes of it.
+    for (who, groups, of, code) in [
+        ("node-1", ["system:nodes"].as_slice(), "node-1", 200),
+        ("node-1", &["system:nodes"], "node-2", 403),
+        ("node-1", &["system:nodes", "system:masters"], "node-2", 403),
+        ("admin", &["system:masters"], "node-2", 200),
+    ] {
+        let mut stored = world.get(&node(of)).await.unwrap();
+        stored["status"]["os"] = json!(format!("said by {who} of {of}"));
+        let body = Body::Json(stored.to_string().into());
+        let options = WriteOptions::default();
+        let written = world.service.update_status(&identity(who, groups), &node(of), body, &options).await;
+        assert_eq!(written.map_or_else(|status| status.code(), |_| 200), code, "{who} of {of}");
+        let now = world.get(&node(of)).await.unwrap();
+        assert_eq!(now["status"]["os"] == stored["status"]["os"], code == 200, "{who} of {of}");
+    }
+    // Who is no node is not held to any of this: neither an administrator nor the control plane itself.
+    let edit = json!({"metadata": {"labels": {"zone": "a"}}, "spec": {"unschedulable": true}});
+    world.merge(&node("node-1"), edit).await.unwrap();
+    let report = json!({"ready": true, "os": "reported"});
+    world.service.report_node(&session, "node-2", &report).await.unwrap();
+    assert_eq!(world.get(&node("node-2")).await.unwrap()["status"]["os"], "reported");
+}
+
+#[tokio::test]
 async fn a_nodes_certificate_deletes_no_other_node() {
     let world = World::new().await;
     for name in ["node-1", "node-2"] {
