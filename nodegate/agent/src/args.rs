@@ -11,6 +11,7 @@ use horchestra_runtime::args::{TelemetryArgs, duration};
 use crate::controller::Controller;
 use crate::converge::{ConvergeOptions, Order};
 use crate::identity::{Identity, IdentityError};
+use crate::journal::Journal;
 use crate::kubeconfig;
 use crate::machine::Machine;
 use crate::mint::NodeIssuer;
@@ -185,6 +186,11 @@ pub struct FleetArgs {
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
 
+    /// File to which what happens on the nodes is added: a line of JSON for everything that is received, reported,
+    /// stopped or removed for the first time
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+
     /// Spread the first connections over this time
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub ramp: Duration,
@@ -239,8 +245,11 @@ impl FleetArgs {
     }
 
     /// How each node behaves.
-    pub fn options(&self) -> NodeOptions {
-        self.behaviour.options()
+    pub fn options(&self) -> anyhow::Result<NodeOptions> {
+        let journal = self.journal.as_deref().map(|path| {
+            Journal::open(path).with_context(|| format!("cannot write the journal {}", path.display()))
+        });
+        Ok(NodeOptions { journal: journal.transpose()?, ..self.behaviour.options() })
     }
 
     /// Who the nodes are.

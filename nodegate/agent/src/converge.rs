@@ -29,6 +29,7 @@ use uuid::Uuid;
 
 use crate::datapath::Datapath;
 use crate::desired::{Amounts, App, Desired, RestartPolicy, Source, volume_id};
+use crate::journal::{NodeJournal, Stopped};
 use crate::render::{self, ApplyError};
 use crate::status::{self, Memory};
 use crate::units::{self, DEFAULT_GRACE_SECONDS, Held, Inputs, Observation, UnitError, Units, Why};
@@ -94,14 +95,25 @@ pub struct Converger {
     /// What workloads with a token are to believe the control plane by (PEM).
     trusted: Vec<u8>,
     datapath: Datapath,
+    journal: NodeJournal,
     known: Mutex<Known>,
 }
 
 impl Converger {
     /// A converger that has learnt nothing yet.
     pub fn new(options: ConvergeOptions, units: Arc<Units>, volumes: Volumes, trusted: Vec<u8>) -> Self {
-        let (datapath, known) = (Datapath::default(), Mutex::default());
-        Self { options, units, volumes, trusted, datapath, known }
+        let (datapath, known, journal) = (Datapath::default(), Mutex::default(), NodeJournal::default());
+        Self { options, units, volumes, trusted, datapath, journal, known }
+    }
+
+    /// With what happens written down.
+    pub fn with_journal(self, journal: NodeJournal) -> Self {
+        Self { journal, ..self }
+    }
+
+    /// What has happened.
+    pub fn journal(&self) -> &NodeJournal {
+        &self.journal
     }
 
     /// One pass. Returns early when interrupted; what is done already stays done.
@@ -139,8 +151,11 @@ impl Converger {
         applied.await;
         if reachable && !interrupt.is_cancelled() {
             self.remove_unwanted(desired, interrupt).await;
-            if let Err(error) = self.volumes.reclaim(desired) {
-                tracing::warn!(error = &error as &dyn std::error::Error, "cannot remove a volume's data");
+            match self.volumes.reclaim(desired) {
+                Ok(gone) => gone.iter().for_each(|(id, kept)| self.journal.volume_gone(id, *kept)),
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "cannot remove a volume's data");
+                }
             }
         }
         self.settle(desired);
@@ -190,7 +205,11 @@ impl Converger {
             return Err(ApplyError::Unreachable);
         }
         if app.deleting {
+            let held = self.units.holds(app.uid);
             self.units.stop(app.uid, removal_grace(app.grace_seconds), interrupt).await?;
+            if held {
+                self.journal.stopped(app.uid, Stopped::Deleting);
+            }
             self.forget(app.uid);
             return Ok(());
         }
@@ -318,7 +337,10 @@ impl Converger {
             // Nothing says any more how long it may take.
             let grace = removal_grace(None);
             match self.units.stop(uid, grace, interrupt).await {
-                Ok(()) => tracing::info!(%uid, "removed a unit that nobody wants"),
+                Ok(()) => {
+                    self.journal.stopped(uid, Stopped::Unwanted);
+                    tracing::info!(%uid, "removed a unit that nobody wants");
+                }
                 Err(error) => {
                     tracing::warn!(%uid, error = &error as &dyn std::error::Error, "a unit was not removed");
                 }

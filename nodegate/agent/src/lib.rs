@@ -17,6 +17,7 @@ pub mod desired;
 pub mod dial;
 pub mod fleet;
 pub mod identity;
+pub mod journal;
 pub mod kubeconfig;
 mod lenient;
 pub mod logs;
@@ -71,7 +72,7 @@ async fn run_fleet(args: FleetArgs) -> anyhow::Result<()> {
     horchestra_runtime::telemetry::init(&args.telemetry)?;
     // A fleet needs a file for each node.
     horchestra_runtime::raise_file_limit();
-    let fleet = Fleet::new(&args.controller()?, args.identities()?, &args.options(), args.ramp)?;
+    let fleet = Fleet::new(&args.controller()?, args.identities()?, &args.options()?, args.ramp)?;
     tracing::info!(nodes = fleet.len(), "starting a fleet");
     fleet.run(stop_on_signal()?).await;
     Ok(())

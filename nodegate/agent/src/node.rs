@@ -17,6 +17,7 @@ use crate::converge::{ConvergeOptions, Converger};
 use crate::datapath::Datapath;
 use crate::dial::dial;
 use crate::identity::{Identity, IdentityError};
+use crate::journal::{Journal, NodeJournal};
 use crate::machine::Machine;
 use crate::session::{self, Parts};
 use crate::units::Units;
@@ -61,6 +62,8 @@ pub struct NodeOptions {
     pub supervisor: Option<PathBuf>,
     /// The agent's own log.
     pub own_log: Option<PathBuf>,
+    /// Where what happens is written down.
+    pub journal: Option<Arc<Journal>>,
 }
 
 impl Default for NodeOptions {
@@ -75,6 +78,7 @@ impl Default for NodeOptions {
             state: None,
             supervisor: None,
             own_log: None,
+            journal: None,
         }
     }
 }
@@ -97,13 +101,14 @@ impl Node {
         let mut machine = options.machine;
         machine.routed_network = options.converge.routed_network;
         let trusted = identity.authorities().to_vec();
+        let journal = NodeJournal::new(options.journal, &name);
         let parts = Arc::new(Parts {
             name,
             machine,
             heartbeat: options.heartbeat,
             own_log: options.own_log,
             units: units.clone(),
-            converger: Converger::new(options.converge, units, volumes, trusted),
+            converger: Converger::new(options.converge, units, volumes, trusted).with_journal(journal),
         });
         Ok(Self { controller, identity, reconnect: options.reconnect, parts })
     }

@@ -82,7 +82,10 @@ pub async fn run(parts: &Arc<Parts>, connection: Connection, stop: &Cancellation
             cancels.retain(|_, cancel| !cancel.is_cancelled());
             match message.body {
                 Some(Down::Desired(state)) => {
-                    pushed.send_replace(Some(Arc::new(Desired::read(&state, &parts.name))));
+                    let at = now_unix_nano();
+                    let desired = Desired::read(&state, &parts.name);
+                    parts.converger.journal().received(at, &desired);
+                    pushed.send_replace(Some(Arc::new(desired)));
                 }
                 Some(Down::LogRequest(request)) => {
                     // A second request under the same id takes the handle over; the
@@ -146,6 +149,7 @@ async fn beat(
                 machine::tell_units(&mut node, parts.units.list());
             }
             let status = NodeStatus { node: node.to_string().into() };
+            parts.converger.journal().beat();
             if out.send(Up::Status(status).into()).await.is_err() {
                 return;
             }
@@ -187,6 +191,7 @@ async fn report(parts: &Parts, desired: &Desired, out: &mpsc::Sender<NodeMessage
     apps.shuffle(&mut rand::rng());
     for app in &apps {
         let status = parts.converger.status(app, desired);
+        parts.converger.journal().reported(app.uid, &status);
         let _ = out.send(Up::AppStatus(status).into()).await;
     }
     apps.shuffle(&mut rand::rng());

@@ -58,10 +58,10 @@ impl Volumes {
         if changed { self.save(&ledger) } else { Ok(()) }
     }
 
-    /// Removes data of volumes that are gone.
-    pub fn reclaim(&self, desired: &Desired) -> io::Result<()> {
+    /// Removes data of volumes that are gone; answers the ids of those, and whether their data was kept.
+    pub fn reclaim(&self, desired: &Desired) -> io::Result<Vec<(String, bool)>> {
         if desired.volume_ids.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let mounted: HashSet<String> = desired
             .apps
@@ -80,18 +80,19 @@ impl Volumes {
             .map(|(id, retain)| (id.clone(), *retain))
             .collect();
         if gone.is_empty() {
-            return Ok(());
+            return Ok(gone);
         }
-        for (id, retain) in gone {
-            if !retain && let Some(path) = self.path(&id) {
+        for (id, retain) in &gone {
+            if !retain && let Some(path) = self.path(id) {
                 match std::fs::remove_dir_all(path) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                     _ => tracing::info!(volume = id, "removed the data of a volume that is gone"),
                 }
             }
-            ledger.remove(&id);
+            ledger.remove(id);
         }
-        self.save(&ledger)
+        self.save(&ledger)?;
+        Ok(gone)
     }
 
     /// Where a volume's data is. `None` when it has no place, or a name that could

@@ -6,7 +6,8 @@
 //!
 //! A service runs until it is stopped. A job succeeds after a while. The workload's
 //! own environment can say otherwise: `SIM_RUN_SECONDS` is how long a run lasts
-//! (then services end too), `SIM_EXIT_CODE` how it ends.
+//! (then services end too), `SIM_EXIT_CODE` how it ends, `SIM_LOG_RATE` how many lines
+//! a second it logs, `SIM_LOG_BACKLOG` how many it has logged when it starts.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -50,6 +51,14 @@ struct Unit {
     /// `None`: runs until it is stopped.
     run_nano: Option<i64>,
     exit_code: i32,
+    #[serde(default = "one")]
+    lines_per_second: u32,
+    #[serde(default)]
+    backlog: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// All simulated workloads of a node.
@@ -86,7 +95,8 @@ impl Simulation {
     pub(super) fn start(&self, spec: UnitSpec, env: &Environment) -> Result<(), UnitError> {
         let setting =
             |name: &str| env.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
-        let seconds = setting("SIM_RUN_SECONDS").and_then(|value| value.parse::<u32>().ok());
+        let number = |name: &str| setting(name).and_then(|value| value.parse::<u32>().ok());
+        let seconds = number("SIM_RUN_SECONDS");
         let run = match (seconds, spec.restart) {
             (Some(seconds), _) => Some(Duration::from_secs(seconds.into())),
             (None, RestartPolicy::Never) => Some(self.options.job_duration),
@@ -96,6 +106,8 @@ impl Simulation {
             since_unix_nano: now_unix_nano(),
             run_nano: run.map(|run| i64::try_from(run.as_nanos()).unwrap_or(i64::MAX)),
             exit_code: setting("SIM_EXIT_CODE").and_then(|value| value.parse().ok()).unwrap_or(0),
+            lines_per_second: number("SIM_LOG_RATE").unwrap_or(1).clamp(1, 1_000_000),
+            backlog: number("SIM_LOG_BACKLOG").unwrap_or(0),
             spec,
         };
         if let Some(path) = self.file(unit.spec.uid) {
@@ -175,6 +187,8 @@ impl Unit {
             who: format!("{}/{}", self.spec.namespace, self.spec.name),
             since_unix_nano: self.since_unix_nano,
             run_nano: self.run_nano,
+            pause_nano: SECOND / i64::from(self.lines_per_second.max(1)),
+            backlog: self.backlog,
         }
     }
 
@@ -204,12 +218,14 @@ impl Unit {
     }
 }
 
-/// The log of a simulated workload: a line a second from its start.
+/// The log of a simulated workload: a line after each pause from its start.
 #[derive(Debug, Clone)]
 pub struct SimulatedLog {
     who: String,
     since_unix_nano: i64,
     run_nano: Option<i64>,
+    pause_nano: i64,
+    backlog: u32,
 }
 
 impl SimulatedLog {
@@ -219,12 +235,14 @@ impl SimulatedLog {
         if let Some(run) = self.run_nano {
             elapsed = elapsed.min(run.saturating_sub(1));
         }
-        u64::try_from(elapsed).map_or(0, |elapsed| elapsed / SECOND.unsigned_abs() + 1)
+        let since = |elapsed| elapsed / self.pause_nano.unsigned_abs().max(1) + 1;
+        u64::from(self.backlog) + u64::try_from(elapsed).map_or(0, since)
     }
 
     /// Line of this number, counted from 0, with its line break.
     pub fn line(&self, number: u64) -> String {
-        let offset = i64::try_from(number).unwrap_or(i64::MAX).saturating_mul(SECOND);
+        let after_start = i64::try_from(number).unwrap_or(i64::MAX) - i64::from(self.backlog);
+        let offset = after_start.saturating_mul(self.pause_nano);
         let at = self.since_unix_nano.saturating_add(offset);
         let at = jiff::Timestamp::from_nanosecond(at.into()).unwrap_or_default();
         format!("{at:.3} {} is alive, line {}\n", self.who, number + 1)
@@ -249,7 +267,14 @@ mod tests {
             digest: String::new(),
             runs: 1,
         };
-        Unit { spec, since_unix_nano: 100 * SECOND, run_nano: run.map(|s| s * SECOND), exit_code: 3 }
+        Unit {
+            spec,
+            since_unix_nano: 100 * SECOND,
+            run_nano: run.map(|s| s * SECOND),
+            exit_code: 3,
+            lines_per_second: 1,
+            backlog: 0,
+        }
     }
 
     #[test]
@@ -273,11 +298,16 @@ mod tests {
             who: "shop/web".into(),
             since_unix_nano: 0,
             run_nano: run.map(|s| s * SECOND),
+            pause_nano: SECOND,
+            backlog: 0,
         };
         for (run, now, lines) in [(None, -1, 0), (None, 0, 1), (None, 3, 4), (Some(2), 9, 2), (Some(0), 9, 0)]
         {
             assert_eq!(log(run).lines_at(now * SECOND), lines, "{run:?} {now}");
         }
         assert_eq!(log(None).line(1), "1970-01-01T00:00:01.000Z shop/web is alive, line 2\n");
+        let fast = SimulatedLog { pause_nano: SECOND / 100, backlog: 1, ..log(None) };
+        assert_eq!(fast.lines_at(3 * SECOND), 302);
+        assert_eq!(fast.line(2), "1970-01-01T00:00:00.010Z shop/web is alive, line 3\n");
     }
 }
