@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use crate::gate::Gate;
 use crate::term::Standing;
 use crate::transport::metrics::TransportMetrics;
+use crate::transport::serve::{CONNECTION_WINDOW, STREAM_WINDOW};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Why {
@@ -157,6 +158,16 @@ impl Collector for Now {
         show("gate_fleet_left_out", "Routes and rules that are more than nodes take", fleet.left_out)?;
         show("gate_fleet_bytes", "Size of what all nodes are sent", fleet.len)?;
         show("gate_log_streams", "Logs being read", gate.logs.open())?;
+        show(
+            "gate_stream_window_bytes",
+            "What a node may send on its stream before it is read",
+            STREAM_WINDOW as usize,
+        )?;
+        show(
+            "gate_connection_window_bytes",
+            "What a node may send on its connection before it is read",
+            CONNECTION_WINDOW as usize,
+        )?;
         show(
             "gate_secrets_open_bytes",
             "Contents of Secrets that are kept in the clear",

@@ -13,6 +13,7 @@ pub mod soak;
 mod balancer;
 mod client;
 mod down;
+mod journal;
 mod layout;
 pub mod nodes;
 pub mod pki;

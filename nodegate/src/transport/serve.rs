@@ -27,9 +27,10 @@ const NOT_HERE: &str = "This address serves the sessions of nodes. The API is se
 const NOT_LIKE_THIS: &str = "A connection that offers only h2 (ALPN) in its TLS handshake is taken for a node's. \
     To reach the API at this address, offer http/1.1 as well, or nothing.\n";
 
-/// Receive windows, so that a burst of reports is not throttled by the first round trips.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 2 << 20;
+/// Receive windows, so that a burst of reports is not throttled by the first round trips. They are promises, not
+/// memory: what comes in is taken from the transport at once.
+pub const STREAM_WINDOW: u32 = 1 << 20;
+pub const CONNECTION_WINDOW: u32 = 2 << 20;
 const HEADERS_LIMIT: u32 = 16 << 10;
 
 /// Runs what hyper spawns for a connection in the tracked set of the process.

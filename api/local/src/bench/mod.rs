@@ -21,6 +21,7 @@ mod writes;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
 
 use report::Report;
@@ -72,7 +73,8 @@ pub enum Workload {
     Stops,
     /// Decisions by 10,000 lines of rules, beside a scan.
     Rbac,
-    /// A fleet of idle nodes on one gateway, and its return after kill -9, beside the bounds for it.
+    /// A fleet of nodes on one gateway, idle and busy, its return after kill -9, and the way of changes to its nodes,
+    /// beside the bounds for it.
     Sessions,
 }
 
@@ -98,6 +100,7 @@ impl BenchArgs {
 pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
     let server = Server::start()?;
     let mut report = Report::new(server.environment().await?);
+    let mut over = Vec::new();
     if args.wants(Workload::Writes) {
         for load in [writes::Load::Create, writes::Load::Update] {
             for writers in &args.writers {
@@ -134,9 +137,11 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         }
     }
     if args.wants(Workload::Sessions) {
-        for section in sessions::measure(&args).await? {
-            report.add(section);
-        }
+        let (sections, missed) = sessions::measure(&server, &args).await?;
+        sections.into_iter().for_each(|section| report.add(section));
+        over = missed;
     }
-    report.write(&args.out)
+    report.write(&args.out)?;
+    ensure!(over.is_empty(), "over the bound: {}", over.join("; "));
+    Ok(())
 }

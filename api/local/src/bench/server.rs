@@ -25,16 +25,19 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Result<Server> {
-        let settings = [
+        let mut settings = vec![
             ("max_wal_size", "2GB"),
             ("shared_buffers", "512MB"),
             ("checkpoint_timeout", "15min"),
             ("synchronous_commit", "on"),
         ];
+        if counts_statements() {
+            settings.push(("shared_preload_libraries", "pg_stat_statements"));
+        }
         let options = ClusterOptions {
             fsync: true,
             max_connections: 400,
-            settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+            settings: settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         };
         Ok(Server { cluster: Cluster::start(options)?, databases: AtomicUsize::new(0) })
     }
@@ -97,6 +100,12 @@ impl Server {
             profile: if cfg!(debug_assertions) { "development" } else { "release" },
         })
     }
+}
+
+/// Whether the server can count its statements: the library comes in a package of its own on some systems.
+fn counts_statements() -> bool {
+    let library = |folder: PathBuf| Some(folder.parent()?.join("lib/pg_stat_statements.so"));
+    horchestra_testkit::binaries::folder().ok().and_then(library).is_some_and(|path| path.is_file())
 }
 
 struct Stat {
