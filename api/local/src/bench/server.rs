@@ -104,8 +104,13 @@ impl Server {
 
 /// Whether the server can count its statements: the library comes in a package of its own on some systems.
 fn counts_statements() -> bool {
-    let library = |folder: PathBuf| Some(folder.parent()?.join("lib/pg_stat_statements.so"));
-    horchestra_testkit::binaries::folder().ok().and_then(library).is_some_and(|path| path.is_file())
+    let library = || {
+        // What is on the path may be a link.
+        let program =
+            std::fs::canonicalize(horchestra_testkit::binaries::folder().ok()?.join("postgres")).ok()?;
+        Some(program.parent()?.parent()?.join("lib/pg_stat_statements.so"))
+    };
+    library().is_some_and(|path| path.is_file())
 }
 
 struct Stat {

@@ -27,9 +27,10 @@ pub type Calls = HashMap<String, i64>;
 
 impl Counts {
     pub async fn of(mut connection: PgConnection) -> Counts {
-        let there =
-            sqlx::query("create extension if not exists pg_stat_statements").execute(&mut connection).await;
-        let query = if there.is_ok() { BY_TEXT } else { TRANSACTIONS };
+        let extension = "create extension if not exists pg_stat_statements";
+        let there = sqlx::raw_sql(extension).execute(&mut connection).await.is_ok()
+            && sqlx::raw_sql(BY_TEXT).execute(&mut connection).await.is_ok();
+        let query = if there { BY_TEXT } else { TRANSACTIONS };
         Counts { connection, query }
     }
 
