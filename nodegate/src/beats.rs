@@ -1,12 +1,14 @@
 //! Telling the database who is alive.
 //!
-//! Two things are told, each for all sessions of this process in one statement: heartbeats (what readiness
-//! is judged by; only a report that made sense counts) and sessions that were heard of (what keeps others
-//! from taking a node over; any message counts). The answer to the second names the sessions that are no
-//! longer ours; those end. A session whose node is silent is not told of, so it is looked up instead.
+//! Heartbeats are recorded for all sessions of this process in one statement, which checks each session as it does:
+//! they are what readiness is judged by (only a report that made sense counts), and what keeps others from taking a
+//! node over. For the latter any message counts, so sessions that were heard of otherwise are told of by a statement
+//! of their own, in which there is rarely any. The answers name the sessions that are no longer ours; those end. A
+//! session whose node is silent is not told of, so it is looked up instead.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use horchestra_store::store::{Heartbeat, SessionGrant};
 use parking_lot::Mutex;
@@ -62,43 +64,55 @@ async fn record(gate: &Gate) {
     }
     let taken = std::mem::take(&mut *gate.beats.waiting.lock());
     // Of a session that has ended or was taken over nothing is recorded any more.
-    let (grants, beats): (Vec<SessionGrant>, Vec<Heartbeat>) = taken
+    let (sessions, beats): (Vec<Arc<Session>>, Vec<(SessionGrant, Heartbeat)>) = taken
         .into_values()
-        .filter(|(grant, heartbeat)| {
-            gate.sessions.get(&heartbeat.node).is_some_and(|session| session.grant == *grant)
+        .filter_map(|(grant, heartbeat)| {
+            let session = gate.sessions.get(&heartbeat.node).filter(|session| session.grant == grant)?;
+            Some((session, (grant, heartbeat)))
         })
         .unzip();
     if beats.is_empty() {
         return;
     }
-    match gate.store.record_heartbeats(&beats).await {
-        Ok(()) => {
-            gate.metrics.heartbeats.inc_by(beats.len() as u64);
+    sessions.iter().for_each(|session| {
+        session.take_touch(Duration::ZERO);
+    });
+    match gate.store.record_beats(&beats).await {
+        Ok(lost) => {
+            gate.metrics.heartbeats.inc_by((beats.len() - lost.len()) as u64);
+            end_lost(&sessions, lost);
         }
         Err(error) => {
             tracing::debug!(%error, "heartbeats could not be recorded");
+            sessions.iter().for_each(|session| session.untake_touch());
             let mut waiting = gate.beats.waiting.lock();
-            for (grant, heartbeat) in grants.into_iter().zip(beats) {
+            for (grant, heartbeat) in beats {
                 waiting.entry(heartbeat.node.clone()).or_insert((grant, heartbeat));
             }
         }
     }
 }
 
+/// Ends those of the sessions whose nodes have another one by now.
+fn end_lost(sessions: &[Arc<Session>], lost: Vec<String>) {
+    let lost: HashSet<String> = lost.into_iter().collect();
+    sessions.iter().filter(|session| lost.contains(&session.node)).for_each(|session| session.lost());
+}
+
 async fn touch_sessions(gate: &Gate) {
-    let heard: Vec<Arc<Session>> =
-        gate.sessions.all().into_iter().filter(|session| session.take_touch()).collect();
+    let heard: Vec<Arc<Session>> = gate
+        .sessions
+        .all()
+        .into_iter()
+        .filter(|session| session.take_touch(gate.settings.touch_every))
+        .collect();
     if heard.is_empty() {
         return;
     }
     let named: Vec<(String, SessionGrant)> =
         heard.iter().map(|session| (session.node.clone(), session.grant.clone())).collect();
     match gate.store.touch_sessions(gate.id, &named).await {
-        Ok(lost) => {
-            for session in heard.iter().filter(|session| lost.contains(&session.node)) {
-                session.lost();
-            }
-        }
+        Ok(lost) => end_lost(&heard, lost),
         Err(error) => {
             tracing::debug!(%error, "sessions could not be touched");
             heard.iter().for_each(|session| session.untake_touch());

@@ -2,8 +2,8 @@
 //!
 //! A sample counts only if it is about an Application that this session has sent and that is placed on the
 //! reporting node, and if it can be true; anything else is counted and forgotten. Of each thing the newest sample
-//! waits, with what rates need of an earlier one, so a slow database costs freshness and never memory. Once a
-//! second everything that has changed is kept with one statement for all nodes (several, if it is a lot); the
+//! waits, with what rates need of an earlier one, so a slow database costs freshness and never memory. Every few
+//! seconds everything that has changed is kept with one statement for all nodes (several, if it is a lot); the
 //! samples of a node are one row, whose session is checked as it is written. A new session takes over from that row
 //! what an earlier one measured, wherever that was, so a node that comes back has rates with its first sample.
 //!

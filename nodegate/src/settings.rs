@@ -30,9 +30,10 @@ pub struct Settings {
     pub give_up_over: Duration,
     /// After how long without any message a session may be taken over.
     pub stale_after: Duration,
-    /// How often the database is told which sessions are alive.
+    /// How often the database is told which sessions are alive, of those that send no heartbeats.
     pub touch_every: Duration,
-    /// How often heartbeats are recorded.
+    /// How often heartbeats are recorded. With samples and signs of life this makes less than one statement a second,
+    /// whatever the number of nodes.
     pub beat_every: Duration,
     /// How often samples are kept.
     pub sample_every: Duration,
@@ -136,9 +137,9 @@ impl Default for Settings {
             give_up_after: secs(25),
             give_up_over: secs(5),
             stale_after: SHORTEST_STALE,
-            touch_every: secs(5),
-            beat_every: secs(1),
-            sample_every: secs(1),
+            touch_every: secs(10),
+            beat_every: secs(2),
+            sample_every: secs(3),
             resend_every: Some(secs(300)),
             push_gap: millis(200),
             urgent_gap: millis(50),

@@ -425,6 +425,8 @@ pub trait Backend: Send + Sync + 'static {
     fn prune_presence(&self, age: Duration, limit: usize) -> Answer<'_, Pruned>;
 
     fn record_heartbeats<'a>(&'a self, beats: &'a [Heartbeat]) -> Answer<'a, ()>;
+    /// Of sessions, which are touched by it; answers the nodes whose session is another by now.
+    fn record_beats<'a>(&'a self, beats: &'a [(SessionGrant, Heartbeat)]) -> Answer<'a, Vec<String>>;
     fn heartbeats(&self) -> Answer<'_, Vec<HeartbeatRow>>;
 
     fn record_samples<'a>(&'a self, samples: &'a [Samples]) -> Answer<'a, ()>;

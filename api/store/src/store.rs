@@ -381,7 +381,13 @@ impl Store {
         read(self.inner.backend.prune_presence(age, limit)).await
     }
 
-    /// Records heartbeats of nodes (database clock), one statement for all.
+    /// Records heartbeats that came in sessions (database clock), which are touched by it; one statement for all.
+    /// Answers the nodes whose session is another by now: of them nothing was recorded.
+    pub async fn record_beats(&self, beats: &[(SessionGrant, Heartbeat)]) -> Result<Vec<String>, ReadError> {
+        read(self.inner.backend.record_beats(beats)).await
+    }
+
+    /// Records heartbeats of nodes, whoever serves them: for those who stand in for a gateway.
     pub async fn record_heartbeats(&self, beats: &[Heartbeat]) -> Result<(), ReadError> {
         read(self.inner.backend.record_heartbeats(beats)).await
     }

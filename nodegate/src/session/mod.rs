@@ -114,10 +114,14 @@ impl Session {
         Duration::from_millis(self.age().saturating_sub(self.heard.load(Ordering::Relaxed)))
     }
 
-    /// Whether the node was heard of since the database was last told; marks it as told.
-    pub fn take_touch(&self) -> bool {
-        let heard = self.heard.load(Ordering::Relaxed);
-        self.touched.swap(heard, Ordering::Relaxed) < heard
+    /// Whether the node was heard of since the database was last told, which is so long ago; marks it as told.
+    pub fn take_touch(&self, after: Duration) -> bool {
+        let (heard, told) = (self.heard.load(Ordering::Relaxed), self.touched.load(Ordering::Relaxed));
+        let due = told < heard && Duration::from_millis(self.age().saturating_sub(told)) >= after;
+        if due {
+            self.touched.store(heard, Ordering::Relaxed);
+        }
+        due
     }
 
     /// Undoes [`Session::take_touch`] after the database could not be told.

@@ -559,6 +559,10 @@ impl Backend for MemoryBackend {
         self.with(|state, now| state.presence.record_heartbeats(beats, now))
     }
 
+    fn record_beats<'a>(&'a self, beats: &'a [(SessionGrant, Heartbeat)]) -> Answer<'a, Vec<String>> {
+        self.with(|state, now| state.presence.record_beats(beats, now))
+    }
+
     fn heartbeats(&self) -> Answer<'_, Vec<HeartbeatRow>> {
         self.with(|state, now| state.presence.heartbeats(now))
     }

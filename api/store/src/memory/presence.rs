@@ -252,6 +252,20 @@ impl Presence {
         }
     }
 
+    pub fn record_beats(&mut self, beats: &[(SessionGrant, Heartbeat)], now: i64) -> Vec<String> {
+        let mut lost = Vec::new();
+        for (grant, beat) in beats {
+            match self.sessions.get_mut(&beat.node).filter(|held| held.grant == *grant) {
+                Some(held) => {
+                    held.last_seen = now;
+                    self.heartbeats.insert(beat.node.clone(), (beat.clone(), now));
+                }
+                None => lost.push(beat.node.clone()),
+            }
+        }
+        lost
+    }
+
     pub fn token_form(&self, node: &str) -> Option<TokenForm> {
         self.token_forms.get(node).copied()
     }

@@ -383,6 +383,10 @@ impl Backend for PostgresBackend {
         self.write_heartbeats(beats).boxed()
     }
 
+    fn record_beats<'a>(&'a self, beats: &'a [(SessionGrant, Heartbeat)]) -> Answer<'a, Vec<String>> {
+        self.write_beats(beats).boxed()
+    }
+
     fn heartbeats(&self) -> Answer<'_, Vec<HeartbeatRow>> {
         self.read_heartbeats().boxed()
     }

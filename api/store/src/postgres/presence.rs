@@ -175,6 +175,27 @@ impl PostgresBackend {
         self.change(statements::RECORD_HEARTBEATS, query).await.map(drop)
     }
 
+    pub(super) async fn write_beats(
+        &self,
+        beats: &[(SessionGrant, Heartbeat)],
+    ) -> Result<Vec<String>, BackendError> {
+        let last: std::collections::BTreeMap<&str, &(SessionGrant, Heartbeat)> =
+            beats.iter().map(|beat| (beat.1.node.as_str(), beat)).collect();
+        let sessions: Vec<(String, SessionGrant)> =
+            last.values().map(|(grant, beat)| (beat.node.clone(), grant.clone())).collect();
+        let (nodes, epochs, ids) = columns(&sessions);
+        let cpu: Vec<i64> = last.values().map(|(_, beat)| beat.allocated_cpu).collect();
+        let memory: Vec<i64> = last.values().map(|(_, beat)| beat.allocated_memory).collect();
+        let query = sqlx::query(statements::RECORD_BEATS.sql)
+            .bind(nodes)
+            .bind(epochs)
+            .bind(ids)
+            .bind(cpu)
+            .bind(memory);
+        let rows = self.change_some(statements::RECORD_BEATS, query).await?;
+        rows.iter().map(|row| row.try_get("node")).collect::<Result<_, _>>().map_err(errors::of_read)
+    }
+
     pub(super) async fn read_heartbeats(&self) -> Result<Vec<HeartbeatRow>, BackendError> {
         let rows = self.read(statements::HEARTBEATS, sqlx::query(statements::HEARTBEATS.sql)).await?;
         rows.iter().map(heartbeat).collect::<Result<_, _>>().map_err(errors::of_read)

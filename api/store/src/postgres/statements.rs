@@ -397,6 +397,22 @@ pub const RECORD_HEARTBEATS: Statement = keyed(
      on conflict (node) do update set at = excluded.at, allocated_cpu = excluded.allocated_cpu, \
      allocated_memory = excluded.allocated_memory",
 );
+/// $1 nodes, $2 epochs, $3 sessions, $4 CPU, $5 memory. Answers the nodes whose session is another by now.
+pub const RECORD_BEATS: Statement = keyed(
+    "record_beats",
+    "with t as materialized (select t.*, s.node is not null as ours \
+     from unnest($1::text[], $2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[]) \
+     t(node, epoch, session, cpu, memory) \
+     left join horchestra.node_sessions s on s.node = t.node and s.epoch = t.epoch and s.session = t.session), \
+     seen as (insert into horchestra.session_presence as p (node, session, last_seen) \
+     select node, session, clock_timestamp() from t where ours order by node \
+     on conflict (node) do update set session = excluded.session, last_seen = excluded.last_seen), \
+     heard as (insert into horchestra.heartbeats as h (node, at, allocated_cpu, allocated_memory) \
+     select node, clock_timestamp(), cpu, memory from t where ours order by node \
+     on conflict (node) do update set at = excluded.at, allocated_cpu = excluded.allocated_cpu, \
+     allocated_memory = excluded.allocated_memory) \
+     select node from t where not ours",
+);
 pub const HEARTBEATS: Statement = keyed(
     "heartbeats",
     "select node, allocated_cpu, allocated_memory, (extract(epoch from at) * 1000000)::bigint as at, \
@@ -598,6 +614,7 @@ pub const ALL: &[Statement] = &[
     PRUNE_GATEWAYS,
     PRUNE_HEARTBEATS,
     RECORD_HEARTBEATS,
+    RECORD_BEATS,
     HEARTBEATS,
     PUSH_RECORDS,
     RECORD_PUSHES,

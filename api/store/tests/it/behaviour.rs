@@ -77,6 +77,7 @@ macro_rules! suite {
             a_name_is_borne_by_one_gateway_at_a_time,
             certificates_are_denied_until_they_are_allowed_again,
             heartbeats_are_kept_with_their_age,
+            heartbeats_of_a_session_that_was_lost_are_not_kept,
             samples_are_kept_for_the_session_that_brought_them,
             presence_that_stands_for_nothing_is_pruned,
             a_released_lease_is_told_of,

@@ -211,6 +211,38 @@ pub async fn heartbeats_are_kept_with_their_age(world: &World) {
     assert_eq!(within(store.fresh()).await.expect("fresh").revision(), base, "no object changed");
 }
 
+pub async fn heartbeats_of_a_session_that_was_lost_are_not_kept(world: &World) {
+    let store = world.store().await;
+    let (first, second) = (Uuid::new_v4(), Uuid::new_v4());
+    within(store.renew_gateway(first, "127.0.0.1:1", Duration::ZERO)).await.expect("renewed");
+    within(store.renew_gateway(second, "127.0.0.1:2", LONG)).await.expect("renewed");
+    let claim_of = async |gateway, node| {
+        within(store.claim_session(claim(gateway, node), LONG)).await.expect("answered").expect("free")
+    };
+    let beat = |grant: &SessionGrant, node: &str, cpu| {
+        (grant.clone(), Heartbeat { node: node.into(), allocated_cpu: cpu, allocated_memory: 0 })
+    };
+    let (old, kept) = (claim_of(first, "a").await, claim_of(second, "b").await);
+    let beats = [beat(&old, "a", 1), beat(&kept, "b", 1)];
+    assert!(within(store.record_beats(&beats)).await.expect("recorded").is_empty());
+    let last_seen = async |node| within(store.session_of(node)).await.expect("read").expect("held").last_seen;
+    let seen = last_seen("b").await;
+    let new = claim_of(second, "a").await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let beats = [beat(&old, "a", 2), beat(&kept, "b", 2)];
+    assert_eq!(within(store.record_beats(&beats)).await.expect("answered"), ["a"]);
+    assert!(last_seen("b").await > seen, "a heartbeat is a sign of life");
+    let recorded = async || {
+        let mut rows = within(store.heartbeats()).await.expect("read");
+        rows.sort_by(|a, b| a.heartbeat.node.cmp(&b.heartbeat.node));
+        rows.iter().map(|row| row.heartbeat.allocated_cpu).collect::<Vec<_>>()
+    };
+    assert_eq!(recorded().await, [1, 2], "that of the lost session is as it was");
+    assert!(within(store.record_beats(&[beat(&new, "a", 3)])).await.expect("recorded").is_empty());
+    assert!(within(store.record_beats(&[])).await.expect("recorded").is_empty());
+    assert_eq!(recorded().await, [3, 2]);
+}
+
 pub async fn samples_are_kept_for_the_session_that_brought_them(world: &World) {
     let (store, other) = (world.store().await, world.store().await);
     let gateway = Uuid::new_v4();
