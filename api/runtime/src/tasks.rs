@@ -194,12 +194,13 @@ impl Tasks {
         self.set.metrics.running.get_or_create(&TaskLabels { task: name }).inc();
         let metrics = self.set.metrics.clone();
         let tracker = if awaited { &self.set.tracker } else { &self.set.background };
-        let handle = tracker.spawn(async move {
+        // Not an async block: it would keep room for the work twice, and there may be several for each connection.
+        let handle = tracker.spawn(AssertUnwindSafe(work).catch_unwind().map(move |outcome| {
             let _entry = entry;
-            if let Err(panic) = AssertUnwindSafe(work).catch_unwind().await {
+            if let Err(panic) = outcome {
                 note_panic(name, &metrics, &*panic);
             }
-        });
+        }));
         if let Some(running) = self.set.running.lock().get_mut(&id) {
             running.abort = Some(handle.abort_handle());
         }

@@ -111,7 +111,8 @@ const CATCH_UP: Duration = Duration::from_millis(500);
 /// Pushes to the node of `session` for as long as it lasts.
 pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
     let settings = &gate.settings;
-    catch_up(&gate, &session).await;
+    // What needs much room and is rare gets it while it lasts.
+    Box::pin(catch_up(&gate, &session)).await;
     let told = session.first_report.units(settings.first_report).await;
     let mut last = Last { account: Account::of(told), ..Last::default() };
     let mut resend_at = next_resend(settings.resend_every);
@@ -146,8 +147,8 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
             }
         }
         gate.term.until_in_force().await;
-        decide_token_form(&gate, &session.node, &mut last.tokens).await;
-        if let Some(offered) = offer(&gate, &session, &mut last, rung.forced).await {
+        Box::pin(decide_token_form(&gate, &session.node, &mut last.tokens)).await;
+        if let Some(offered) = Box::pin(offer(&gate, &session, &mut last, rung.forced)).await {
             gate.metrics.pushes.inc();
             if !paid {
                 gate.egress.spend(size);

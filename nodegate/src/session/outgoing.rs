@@ -15,6 +15,11 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder
 /// Number of the field of a desired state in the message.
 const DESIRED: u32 = 1;
 
+/// Bytes of a buffer to begin with.
+const BUFFER: usize = 1 << 10;
+/// What may gather in one before it is handed to the transport.
+const YIELD_AT: usize = 32 << 10;
+
 /// What goes down to a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outgoing {
@@ -92,7 +97,7 @@ impl Encoder for Wire {
     }
 
     fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::default()
+        buffers()
     }
 }
 
@@ -105,6 +110,16 @@ impl Decoder for Wire {
         let message = NodeMessage::decode(buf.copy_to_bytes(length));
         message.map(Some).map_err(|error| Status::internal(error.to_string()))
     }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
+    }
+}
+
+/// Buffers of a stream stay as large as they were made for as long as it lasts, which for most is idle. A heartbeat
+/// fits; for larger messages they grow.
+fn buffers() -> BufferSettings {
+    BufferSettings::new(BUFFER, YIELD_AT)
 }
 
 #[cfg(test)]

@@ -57,17 +57,15 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
         gate.term.until_in_force().await;
         let (node, apps) = session.inbox.take();
         let mut later = false;
-        if let Some(report) = node {
-            later |= write_node(&gate, &session, &written, report).await.is_err();
+        // Writes need much room while they run, and nearly always there are none: it is not kept for them.
+        if let Some(report) = node.filter(|report| !is_node_written(&gate, &session, &written, report)) {
+            later |= Box::pin(write_node(&gate, &session, &written, report)).await.is_err();
         }
-        let (gate, session, written) = (&gate, &session, &written);
-        let refused = futures::stream::iter(apps)
-            .map(|report| write_app(gate, session, written, report))
-            .buffer_unordered(gate.settings.writes_per_session.max(1))
-            .filter(|result| futures::future::ready(result.is_err()))
-            .count()
-            .await;
-        later |= refused > 0;
+        let news: Vec<News> =
+            apps.into_iter().filter_map(|report| news(&gate, &session, &written, report)).collect();
+        if !news.is_empty() {
+            later |= Box::pin(write_apps(&gate, &session, &written, news)).await;
+        }
         if later {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -85,6 +83,20 @@ fn context(gate: &Gate, session: &Session) -> RequestContext {
     })
 }
 
+/// Whether this is what was written last, and nobody has touched it since.
+fn is_node_written(gate: &Gate, session: &Session, written: &Written, report: &NodeReport) -> bool {
+    let Some(stored) = gate.store.snapshot().get(&Key::cluster(Kind::Node, session.node.as_str())) else {
+        return false;
+    };
+    let same = written.node.lock().as_ref().is_some_and(|(uid, revision, status)| {
+        is_untouched(&stored, *uid, *revision) && *status == report.status
+    });
+    if same {
+        gate.metrics.reports_suppressed.inc();
+    }
+    same
+}
+
 async fn write_node(
     gate: &Gate,
     session: &Session,
@@ -92,14 +104,6 @@ async fn write_node(
     report: NodeReport,
 ) -> Result<(), Later> {
     let stored = gate.store.snapshot().get(&Key::cluster(Kind::Node, session.node.as_str()));
-    if let Some(stored) = &stored
-        && let Some((uid, revision, status)) = &*written.node.lock()
-        && is_untouched(stored, *uid, *revision)
-        && *status == report.status
-    {
-        gate.metrics.reports_suppressed.inc();
-        return Ok(());
-    }
     let permit = gate.writes.acquire().await;
     let context = context(gate, session);
     let outcome = if stored.is_some() {
@@ -151,24 +155,31 @@ async fn register(
     gate.service.register_node(context, &session.node, &report.status).await
 }
 
-async fn write_app(
-    gate: &Gate,
-    session: &Session,
-    written: &Written,
+/// A report that says something else than what is stored.
+struct News {
     report: AppStatus,
-) -> Result<(), Later> {
+    name: AppName,
+    key: Key,
+    stored: Arc<Entry>,
+    clean: ApplicationReport,
+    /// The node has nothing of it any more.
+    release: bool,
+}
+
+/// What there is to write of a report, if anything.
+fn news(gate: &Gate, session: &Session, written: &Written, report: AppStatus) -> Option<News> {
     let name: AppName = (report.namespace.clone(), report.name.clone());
     let key = Key::namespaced(Kind::Application, name.0.as_str(), name.1.as_str());
     let Some(stored) = gate.store.snapshot().get(&key) else {
         written.apps.lock().remove(&name);
-        return Ok(());
+        return None;
     };
     let (clean, release) = match judge(&session.node, &stored, session.sent.get(&name), &report) {
         Verdict::Store(clean) => (clean, false),
         Verdict::Release(clean) => (clean, true),
         Verdict::Drop(why) => {
             dropped(gate, session, written, &stored, why);
-            return Ok(());
+            return None;
         }
     };
     odd_address(gate, session, written, &stored, foreign_address(&stored, session.sent.get(&name), &report));
@@ -178,8 +189,24 @@ async fn write_app(
         && *before == clean
     {
         gate.metrics.reports_suppressed.inc();
-        return Ok(());
+        return None;
     }
+    Some(News { report, name, key, stored, clean, release })
+}
+
+/// Writes reports, several at a time; says whether any could not be written now.
+async fn write_apps(gate: &Gate, session: &Session, written: &Written, news: Vec<News>) -> bool {
+    let refused = futures::stream::iter(news)
+        .map(|news| write_app(gate, session, written, news))
+        .buffer_unordered(gate.settings.writes_per_session.max(1))
+        .filter(|result| futures::future::ready(result.is_err()))
+        .count()
+        .await;
+    refused > 0
+}
+
+async fn write_app(gate: &Gate, session: &Session, written: &Written, news: News) -> Result<(), Later> {
+    let News { report, name, key, stored, clean, release } = news;
     let permit = gate.writes.acquire().await;
     let context = context(gate, session);
     let outcome = if release {

@@ -235,6 +235,8 @@ impl Listening {
                 Err(_) => Err(Dropped::Handshake(io::ErrorKind::TimedOut.into())),
             }
         };
+        // The room that it needs is given back with its end.
+        let handshake = Box::pin(handshake);
         let (tls, mut trust) = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             shaken = handshake => shaken?,
@@ -242,7 +244,7 @@ impl Listening {
         let session = tls.get_ref().1;
         if session.alpn_protocol() != Some(b"h2") {
             tracing::debug!(%address, "a client of the API has come to the wrong address");
-            serve::http1_refusal(tls, &self.settings).await;
+            Box::pin(serve::http1_refusal(tls, &self.settings)).await;
             return Ok(());
         }
         let connection = Connection {

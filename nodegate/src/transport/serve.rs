@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use horchestra_runtime::Tasks;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -43,9 +44,7 @@ where
     F::Output: Send,
 {
     fn execute(&self, future: F) {
-        self.0.spawn("stream", async move {
-            future.await;
-        });
+        self.0.spawn("stream", future.map(drop));
     }
 }
 
@@ -56,19 +55,23 @@ pub fn misdirection(api_is_here: bool) -> &'static str {
 
 /// Serves gRPC over HTTP/2, a number of calls at a time, until the peer leaves, the connection is cut or idle,
 /// or `stop`. Everything else is answered with `otherwise`.
-pub async fn http2<IO, S>(
+///
+/// What is returned holds the connection in one place: an `async fn` would keep room for everything that it was
+/// given besides, which is a kilobyte and a half for each node.
+pub fn http2<IO, S>(
     io: IO,
     connection: Connection,
     grpc: S,
     otherwise: &'static str,
     listening: &Listening,
     stop: &CancellationToken,
-) where
+) -> impl Future<Output = ()> + Send + use<IO, S>
+where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
-    let settings = &listening.settings;
+    let settings = Arc::clone(&listening.settings);
     let in_use = Arc::clone(&connection.in_use);
     let cut = connection.cut.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -91,30 +94,33 @@ pub async fn http2<IO, S>(
         .max_concurrent_streams(listening.streams)
         .max_header_list_size(HEADERS_LIMIT)
         .serve_connection(TokioIo::new(io), service);
-    tokio::pin!(serving);
-    let mut look = interval(settings.idle_timeout / 2);
-    look.tick().await;
-    let mut idle_looks = 0;
-    let mut leaving = false;
-    loop {
-        tokio::select! {
-            result = &mut serving => {
-                if let Err(error) = result {
-                    tracing::debug!(%error, "a connection broke");
+    let mut serving = Box::pin(serving);
+    let (half_idle, stop) = (settings.idle_timeout / 2, stop.clone());
+    async move {
+        let mut look = interval(half_idle);
+        look.tick().await;
+        let mut idle_looks = 0;
+        let mut leaving = false;
+        loop {
+            tokio::select! {
+                result = &mut serving => {
+                    if let Err(error) = result {
+                        tracing::debug!(%error, "a connection broke");
+                    }
+                    return;
                 }
-                return;
-            }
-            () = cut.cancelled() => return,
-            () = stop.cancelled(), if !leaving => {
-                leaving = true;
-                serving.as_mut().graceful_shutdown();
-            }
-            _ = look.tick(), if !leaving => {
-                // The service and `in_use` here; every call holds one more.
-                idle_looks = if Arc::strong_count(&in_use) <= 2 { idle_looks + 1 } else { 0 };
-                if idle_looks >= 2 {
+                () = cut.cancelled() => return,
+                () = stop.cancelled(), if !leaving => {
                     leaving = true;
                     serving.as_mut().graceful_shutdown();
+                }
+                _ = look.tick(), if !leaving => {
+                    // The service and `in_use` here; every call holds one more.
+                    idle_looks = if Arc::strong_count(&in_use) <= 2 { idle_looks + 1 } else { 0 };
+                    if idle_looks >= 2 {
+                        leaving = true;
+                        serving.as_mut().graceful_shutdown();
+                    }
                 }
             }
         }
