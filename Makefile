@@ -58,8 +58,11 @@ lint: ## Formatting, clippy, documentation, licences and advisories
 		$(CARGO) deny check; \
 	fi
 
-soak: build ## Kill leaders of the loops under load for MINUTES=30 (or ROUNDS=n leaders) and check every change
-	@$(LOCAL) soak $(if $(ROUNDS),--rounds $(ROUNDS),--minutes $(or $(MINUTES),30))
+# Parts: what is done to the leaders of the loops, and what is done to gateways.
+SOAK := $(if $(ROUNDS),--rounds $(ROUNDS),--minutes $(or $(MINUTES),30))
+soak: build ## Break things under load for MINUTES=30 (or ROUNDS=n things) and check every change (PART=leaders or gateways)
+	$(if $(filter-out gateways,$(or $(PART),leaders)),@$(LOCAL) soak $(SOAK))
+	$(if $(filter-out leaders,$(or $(PART),gateways)),@$(LOCAL) soak gateways $(SOAK) $(if $(NODES),--nodes $(NODES)))
 
 bench: ## Measure beside physical limits; the report goes to target/bench (BENCH='--quick --only writes': parts)
 	$(CARGO) build --locked --release $(BINARIES)

@@ -45,7 +45,7 @@ pub struct UpArgs {
     #[arg(long, env = "WORKER_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub worker_replicas: u16,
     /// Number of node gateways behind the node port.
-    #[arg(long, env = "NODEGATE_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    #[arg(long, env = "NODEGATE_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=16))]
     pub nodegate_replicas: u16,
     /// TCP port of the API on loopback [default: 8443, or a free one when that is taken].
     #[arg(long, env = "API_PORT")]
@@ -60,6 +60,10 @@ pub struct UpArgs {
     /// was made with.
     #[arg(long, env = "FEATURE_GATES", value_name = "GATES")]
     pub feature_gates: Option<String>,
+    /// Where workloads with a network of their own get their addresses from, such as 10.244.0.0/16, for a new stack. The
+    /// agents here wire no networks: such workloads are simulated ones.
+    #[arg(long, env = "ROUTED_CIDR", value_name = "ADDRESS/BITS")]
+    pub routed_cidr: Option<String>,
     /// Whether a process that dies is started again after a second (0 or 1).
     #[arg(long, env = "RESTART", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub restart: u8,

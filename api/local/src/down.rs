@@ -61,6 +61,7 @@ fn stop_workloads(layout: &Layout) -> Result<()> {
         authority: nowhere,
         authority_key: nowhere,
         feature_gates: None,
+        routed_cidr: None,
     };
     for entry in fs::read_dir(layout.agents())? {
         let node = entry?.file_name().to_string_lossy().into_owned();

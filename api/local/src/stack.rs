@@ -1,7 +1,7 @@
 //! Which processes a stack consists of, and how each is started: the one place that knows the command lines
 //! of the product's binaries.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,6 +62,8 @@ pub struct Shared<'a> {
     pub authority_key: &'a Path,
     /// Of all processes alike.
     pub feature_gates: Option<&'a str>,
+    /// Said by the API, which starts first; the others take it over.
+    pub routed_cidr: Option<&'a str>,
 }
 
 fn loopback(port: u16) -> String {
@@ -94,6 +96,7 @@ impl Shared<'_> {
             .args(["--secret-keys", &self.layout.secret_keys().display().to_string()])
             .args(["--jwt-signing-key", &self.layout.token_keys().display().to_string()])
             .args(self.gates())
+            .args(self.routed_cidr.map(|range| format!("--routed-cidr={range}")))
             .env("DATABASE_URL", self.database_url)
     }
 
@@ -119,8 +122,8 @@ impl Shared<'_> {
         internal: &PairFiles,
     ) -> Spec {
         Spec::new(format!("nodegate-{index}"), &self.programs.nodegate)
-            .args(["--listen", &loopback(ports.nodes), "--metrics-addr", &loopback(ports.metrics)])
-            .args(["--internal-addr", &loopback(ports.internal)])
+            .args(["--listen", &ports.at(ports.nodes), "--metrics-addr", &ports.at(ports.metrics)])
+            .args(["--internal-addr", &ports.at(ports.internal)])
             .args(replicas.iter().map(|replica| format!("--api-backend={replica}")))
             .args(files("--tls-cert", &serving.certificate, "--tls-key", &serving.key))
             .args(files("--peer-cert", &internal.certificate, "--peer-key", &internal.key))
@@ -162,12 +165,19 @@ impl Shared<'_> {
     }
 }
 
-/// The three ports of a gateway.
+/// Where a gateway listens.
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayPorts {
+    pub host: Ipv4Addr,
     pub nodes: u16,
     pub internal: u16,
     pub metrics: u16,
+}
+
+impl GatewayPorts {
+    fn at(&self, port: u16) -> String {
+        SocketAddr::from((self.host, port)).to_string()
+    }
 }
 
 fn files(certificate: &str, path: &Path, key: &str, key_path: &Path) -> [String; 4] {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -59,6 +59,9 @@ pub fn detach(home: &Path, args: &UpArgs) -> Result<()> {
     }
     if let Some(gates) = &args.feature_gates {
         command.args(["--feature-gates", gates]);
+    }
+    if let Some(range) = &args.routed_cidr {
+        command.args(["--routed-cidr", range]);
     }
     if let Some(url) = &args.database_url {
         command.env("DATABASE_URL", url);
@@ -223,6 +226,7 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
         authority: &authority,
         authority_key: &authority_key,
         feature_gates: args.feature_gates.as_deref(),
+        routed_cidr: args.routed_cidr.as_deref(),
     };
     migrate(&shared).await?;
     say("  schema     up to date");
@@ -262,6 +266,7 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     for index in 0..args.nodegate_replicas {
         let name = format!("nodegate-{index}");
         let ports = GatewayPorts {
+            host: Ipv4Addr::LOCALHOST,
             nodes: port_for(&layout, &name)?,
             internal: port_for(&layout, &format!("{name}.internal"))?,
             metrics: port_for(&layout, &format!("{name}.metrics"))?,

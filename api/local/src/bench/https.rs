@@ -67,6 +67,7 @@ impl Replica {
             authority: &authority,
             authority_key: &authority_key,
             feature_gates: None,
+            routed_cidr: None,
         };
         let (port, metrics) = (free_port()?, free_port()?);
         let peer = pki.controller(Process::Api);

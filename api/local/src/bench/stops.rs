@@ -77,6 +77,7 @@ impl Stack {
             api_port: Some(free_port()?),
             nodegate_port: Some(free_port()?),
             feature_gates: None,
+            routed_cidr: None,
             database_url: None,
             restart: 0,
             detach: true,

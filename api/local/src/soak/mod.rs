@@ -9,10 +9,13 @@
 //! * the [`recorder`]: follows the change log from its first row, whatever happens to the database;
 //! * the [`checker`]: a pure piece that judges every row by what was stored when it was made.
 //!
+//! The [`gateways`] have a storm of their own, with the same recorder and checker.
+//!
 //! When the storm is over, what was wished for comes about, every loop gets a new leader, and from then on nothing
 //! may be written. A storm that tried nothing fails: it would have found nothing.
 
 mod checker;
+pub mod gateways;
 mod leaders;
 mod load;
 mod nemesis;
@@ -26,11 +29,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 use horchestra_testkit::TempDir;
 use tokio::time::Instant;
 
 use crate::say;
+use gateways::GatewaysArgs;
 use load::Load;
 use nemesis::{Nemesis, Struck};
 use recorder::Recorder;
@@ -39,7 +43,11 @@ use site::Site;
 
 /// How long the storm lasts, and where it leaves what it saw.
 #[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct SoakArgs {
+    /// Something else than leaders.
+    #[command(subcommand)]
+    pub part: Option<Part>,
     /// Minutes that the storm lasts.
     #[arg(long, default_value_t = 30.0)]
     pub minutes: f64,
@@ -54,12 +62,22 @@ pub struct SoakArgs {
     pub out: PathBuf,
 }
 
+/// The other storms.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Part {
+    /// Kill gateways, stop them, cut them off and crash the database under them, with a fleet of nodes.
+    Gateways(GatewaysArgs),
+}
+
 /// From this length on, a storm has to kill at least [`LEAST`] leaders.
 const LONG: f64 = 10.0;
 const LEAST: usize = 15;
 
 /// Runs the storm; fails when a rule was broken or nothing was tried.
 pub async fn run(args: SoakArgs) -> Result<()> {
+    if let Some(Part::Gateways(gateways)) = args.part {
+        return gateways::run(gateways).await;
+    }
     horchestra_runtime::crypto::install()?;
     fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
     let home = TempDir::new()?;
@@ -90,7 +108,7 @@ fn history(out: &Path) -> PathBuf {
 }
 
 async fn weather(site: &Site, args: &SoakArgs) -> Result<Report> {
-    let recorder = Recorder::begin(site.url(), &history(&args.out))?;
+    let recorder = Recorder::begin(site.url(), &history(&args.out), ())?;
     let mut load = Load::begin(site).await?;
     let began = Instant::now();
     let struck = storm(site, args, &mut load, &recorder).await?;

@@ -29,22 +29,39 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long the database may be away.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Somebody else who is shown every row.
+pub trait Watcher: Send + 'static {
+    fn observe(&mut self, row: &LogRow);
+    /// Rules that were broken so far.
+    fn violations(&self) -> usize;
+}
+
+/// Nobody.
+impl Watcher for () {
+    fn observe(&mut self, _: &LogRow) {}
+
+    fn violations(&self) -> usize {
+        0
+    }
+}
+
 /// What was seen.
-pub struct Record {
+pub struct Record<W> {
     pub checker: Checker,
+    pub watcher: W,
     /// By loop: when it wrote, in microseconds since the epoch by the clock of the database, ascending.
     pub writes: HashMap<String, Vec<i64>>,
     /// All objects that are stored in the end.
     pub stored: Vec<Arc<Entry>>,
 }
 
-/// The checker with all that it was shown, and when each loop wrote.
-type Followed = (Checker, HashMap<String, Vec<i64>>);
+/// The checker and the watcher with all that they were shown, and when each loop wrote.
+type Followed<W> = (Checker, W, HashMap<String, Vec<i64>>);
 
 /// A recording under way.
-pub struct Recorder {
+pub struct Recorder<W = ()> {
     backend: Arc<PostgresBackend>,
-    task: JoinSet<Result<Followed>>,
+    task: JoinSet<Result<Followed<W>>>,
     stop: CancellationToken,
     seen: watch::Receiver<Seen>,
 }
@@ -56,16 +73,16 @@ pub struct Seen {
     pub violations: usize,
 }
 
-impl Recorder {
+impl<W: Watcher> Recorder<W> {
     /// Begins with the first row of the log.
-    pub fn begin(url: &str, file: &Path) -> Result<Recorder> {
+    pub fn begin(url: &str, file: &Path, watcher: W) -> Result<Recorder<W>> {
         let options = Options { application: "soak".to_owned(), ..Options::default() };
         let backend = PostgresBackend::open(url, options)?;
         let file = File::create(file).with_context(|| format!("creating {}", file.display()))?;
         let (news, seen) = watch::channel(Seen::default());
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
-        task.spawn(follow(Arc::clone(&backend), BufWriter::new(file), news, stop.clone()));
+        task.spawn(follow(Arc::clone(&backend), BufWriter::new(file), watcher, news, stop.clone()));
         Ok(Recorder { backend, task, stop, seen })
     }
 
@@ -84,27 +101,28 @@ impl Recorder {
     }
 
     /// Ends the recording once it has caught up.
-    pub async fn end(mut self) -> Result<Record> {
+    pub async fn end(mut self) -> Result<Record<W>> {
         let loaded = self.backend.load(&Kind::ALL).await?;
         let mut seen = self.seen.clone();
         let caught_up = seen.wait_for(|seen| seen.revision >= loaded.head.revision);
         let caught_up = tokio::time::timeout(PATIENCE, caught_up).await.is_ok_and(|seen| seen.is_ok());
         self.stop.cancel();
-        let (checker, writes) = self.task.join_next().await.context("nobody recorded")???;
+        let (checker, watcher, writes) = self.task.join_next().await.context("nobody recorded")???;
         self.backend.close().await;
         if !caught_up || checker.seen() != loaded.head.revision {
             bail!("the recording ends at {}, the log at {}", checker.seen(), loaded.head.revision);
         }
-        Ok(Record { checker, writes, stored: loaded.entries })
+        Ok(Record { checker, watcher, writes, stored: loaded.entries })
     }
 }
 
-async fn follow(
+async fn follow<W: Watcher>(
     backend: Arc<PostgresBackend>,
     mut file: BufWriter<File>,
+    mut watcher: W,
     news: watch::Sender<Seen>,
     stop: CancellationToken,
-) -> Result<Followed> {
+) -> Result<Followed<W>> {
     let mut checker = Checker::default();
     let mut writes: HashMap<String, Vec<i64>> = HashMap::new();
     let mut answered = Instant::now();
@@ -122,6 +140,7 @@ async fn follow(
             writeln!(file, "{}", line(row))?;
             let before = checker.violations().len();
             checker.observe(row);
+            watcher.observe(row);
             for violation in &checker.violations()[before..] {
                 writeln!(file, "!!! {violation}")?;
             }
@@ -129,14 +148,17 @@ async fn follow(
                 writes.entry(name.to_owned()).or_default().push(row.at);
             }
         }
-        news.send_replace(Seen { revision: checker.seen(), violations: checker.violations().len() });
+        news.send_replace(Seen {
+            revision: checker.seen(),
+            violations: checker.violations().len() + watcher.violations(),
+        });
         if rows.is_empty() {
             file.flush()?;
             sleep(PAUSE).await;
         }
     }
     file.flush()?;
-    Ok((checker, writes))
+    Ok((checker, watcher, writes))
 }
 
 /// A row in short.

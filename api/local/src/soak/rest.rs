@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep};
 
 use super::leaders::{self, LOOPS};
-use super::recorder::Recorder;
+use super::recorder::{Recorder, Watcher};
 use super::site::Site;
 use crate::say;
 
@@ -26,7 +26,7 @@ const CALM: Duration = Duration::from_secs(8);
 const RESYNCS: Duration = Duration::from_secs(130);
 
 /// Waits until everything is as it was wished for and nothing has been written for a while. Answers the revision.
-pub async fn come_to_rest(recorder: &Recorder) -> Result<Revision> {
+pub async fn come_to_rest<W: Watcher>(recorder: &Recorder<W>) -> Result<Revision> {
     let deadline = Instant::now() + PATIENCE;
     let (mut head, mut since) = (recorder.head().await?, Instant::now());
     loop {
@@ -103,13 +103,17 @@ pub async fn one_more_pass(site: &Site, recorder: &Recorder, head: Revision) -> 
 }
 
 /// Waits for every loop's own next passes.
-pub async fn resyncs(recorder: &Recorder, head: Revision) -> Result<Option<String>> {
+pub async fn resyncs<W: Watcher>(recorder: &Recorder<W>, head: Revision) -> Result<Option<String>> {
     say(&format!("  nothing is asked for {} s, for every loop to look again twice", RESYNCS.as_secs()));
     sleep(RESYNCS).await;
     still_at(recorder, head, "two resyncs").await
 }
 
-async fn still_at(recorder: &Recorder, head: Revision, what: &str) -> Result<Option<String>> {
+pub async fn still_at<W: Watcher>(
+    recorder: &Recorder<W>,
+    head: Revision,
+    what: &str,
+) -> Result<Option<String>> {
     // What is under way would come now.
     sleep(Duration::from_secs(1)).await;
     let now = recorder.head().await?;

@@ -49,7 +49,7 @@ impl Site {
             bail!("`up` is not understood")
         };
         // Whatever the environment says is about the stacks of people.
-        let up = crate::cli::UpArgs { database_url: None, feature_gates: None, ..up };
+        let up = crate::cli::UpArgs { database_url: None, feature_gates: None, routed_cidr: None, ..up };
         let at = path.clone();
         tokio::task::spawn_blocking(move || up::detach(&at, &up)).await??;
         let layout = Layout::open(&path).context("the stack has no folder")?;

@@ -236,7 +236,11 @@ async fn with_one_each(stack: &Stack, args: &BenchArgs, nodes: u32) -> Result<Ve
         bound: percentile(&beats.without, 0.99) + READERS_BOUND,
         notes: vec![
             format!("without readers: {}", of(&beats.without)),
-            format!("with them: {}; {:.0} pieces of logs dropped", of(&beats.with), beats.dropped),
+            format!("with them: {}", of(&beats.with)),
+            format!(
+                "{:.0} logs were being read at the beginning, {:.0} at the end; {:.0} pieces dropped",
+                beats.readers.0, beats.readers.1, beats.dropped
+            ),
         ],
     });
     Ok(figures)

@@ -57,6 +57,7 @@ impl Stack {
             api_port: Some(free_port()?),
             nodegate_port: Some(free_port()?),
             feature_gates: None,
+            routed_cidr: None,
             database_url: Some(url.clone()),
             restart: 1,
             detach: true,

@@ -63,20 +63,18 @@ impl Share {
 /// Everybody at work.
 pub struct Load {
     authors: JoinSet<Result<()>>,
-    told: Arc<Mutex<Vec<Acknowledged>>>,
+    told: Told,
     stop: CancellationToken,
 }
+
+/// What clients were told.
+pub type Told = Arc<Mutex<Vec<Acknowledged>>>;
 
 impl Load {
     pub async fn begin(site: &Site) -> Result<Load> {
         let share = Share::of_nodes(site.client()).await?;
         let (told, stop) = (Arc::new(Mutex::new(Vec::new())), CancellationToken::new());
-        let author = || Author {
-            client: site.client().clone(),
-            connection: None,
-            told: Arc::clone(&told),
-            stop: stop.clone(),
-        };
+        let author = || Author::new(site.client(), &told, &stop);
         let mut authors = JoinSet::new();
         for name in ["north", "south"] {
             authors.spawn(applications::come_and_go(author(), name, share.clone()));
@@ -123,11 +121,16 @@ pub const MODES: [&str; 3] = ["Background", "Foreground", "Orphan"];
 pub struct Author {
     client: Client,
     connection: Option<Connection>,
-    told: Arc<Mutex<Vec<Acknowledged>>>,
+    told: Told,
     stop: CancellationToken,
 }
 
 impl Author {
+    /// One who keeps what it is told, until it is time to stop.
+    pub fn new(client: &Client, told: &Told, stop: &CancellationToken) -> Author {
+        Author { client: client.clone(), connection: None, told: Arc::clone(told), stop: stop.clone() }
+    }
+
     pub fn is_told_to_stop(&self) -> bool {
         self.stop.is_cancelled()
     }

@@ -1,0 +1,335 @@
+//! Where the storm takes place: a stack without gateways of its own, two gateways in networks of their own where that
+//! can be, a balancer in front of them, and a fleet.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures::{StreamExt, TryStreamExt};
+use horchestra_auth::pki::Process;
+use horchestra_testkit::free_port;
+use hyper::{Method, StatusCode};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use sqlx::Connection;
+use sqlx::postgres::PgConnection;
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::front::Front;
+use super::net::{self, Cable, Network};
+use super::witness;
+use crate::cli::UpArgs;
+use crate::client::Client;
+use crate::layout::Layout;
+use crate::process::{Spec, running, supervise};
+use crate::stack::{GatewayPorts, PROGRAMS, Programs, Shared};
+use crate::{balancer, down, say, up};
+
+pub const GATEWAYS: u8 = 2;
+const NODES: &str = "/apis/horchestra.io/v1/nodes";
+/// How long all nodes may take to be served, after whatever happened: TCP tries again ever more seldom.
+const PATIENCE: Duration = Duration::from_secs(420);
+/// Nodes whose gateways are within their terms, and have connections: a process that was killed has none.
+const SERVED: &str = "select count(*) from horchestra.node_sessions s join horchestra.gateways g on g.id = s.gateway \
+    where g.until > clock_timestamp() \
+    and exists (select from pg_stat_activity a where a.application_name = g.application)";
+
+pub struct Site {
+    layout: Layout,
+    client: Client,
+    url: String,
+    nodes: u32,
+    front: Front,
+    networks: Vec<Network>,
+    /// Why there are no networks.
+    pub without_networks: Option<String>,
+    fleet: Option<Child>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Site {
+    pub async fn up(home: &Path, nodes: u32) -> Result<Site> {
+        let path = home.join("stack");
+        let args = UpArgs {
+            nodes: 0,
+            api_replicas: 1,
+            worker_replicas: 1,
+            nodegate_replicas: 0,
+            api_port: Some(free_port()?),
+            nodegate_port: Some(free_port()?),
+            feature_gates: None,
+            database_url: None,
+            routed_cidr: Some("10.244.0.0/16".to_owned()),
+            restart: 1,
+            detach: true,
+            heartbeat: 5,
+        };
+        let at = path.clone();
+        tokio::task::spawn_blocking(move || up::detach(&at, &args)).await??;
+        let layout = Layout::open(&path).context("the stack has no folder")?;
+        let pki = |file: &str| layout.pki().join(file);
+        let api = SocketAddr::from(([127, 0, 0, 1], port(&layout, "api-0")?));
+        let client = Client::new(api, &pki("ca.crt"), &pki("admin.crt"), &pki("admin.key"))?;
+        let url = fs::read_to_string(layout.database_url())?.trim().to_owned();
+        witness::install(&url).await?;
+        let (networks, without_networks) = match net::make(GATEWAYS) {
+            Ok(networks) => (networks, None),
+            Err(error) => (Vec::new(), Some(format!("{error:#}"))),
+        };
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let mut ports = Vec::new();
+        for index in 0..GATEWAYS {
+            ports.push(match networks.get(usize::from(index)) {
+                // Both of its cables lead to addresses of its own.
+                Some(_) => {
+                    GatewayPorts { host: Ipv4Addr::UNSPECIFIED, nodes: 8444, internal: 9444, metrics: 9454 }
+                }
+                None => GatewayPorts {
+                    host: Ipv4Addr::LOCALHOST,
+                    nodes: free_port()?,
+                    internal: free_port()?,
+                    metrics: free_port()?,
+                },
+            });
+        }
+        let reached = |(at, ports): (usize, &GatewayPorts)| {
+            let host = networks.get(at).map_or(Ipv4Addr::LOCALHOST, |network| network.there(Cable::Nodes));
+            SocketAddr::from((host, ports.nodes))
+        };
+        let addresses: Vec<SocketAddr> = ports.iter().enumerate().map(reached).collect();
+        let front = Front::of(&addresses).await?;
+        let site =
+            Site { layout, client, url, nodes, front, networks, without_networks, fleet: None, stop, tasks };
+        for (index, ports) in ports.into_iter().enumerate() {
+            site.gateway(index, ports).await?;
+        }
+        Ok(site)
+    }
+
+    /// Starts a gateway, and again whenever it dies.
+    async fn gateway(&self, index: usize, ports: GatewayPorts) -> Result<()> {
+        let pki = self.layout.ensure_keys()?;
+        let database_url = match self.networks.get(index) {
+            Some(network) => self.database_behind(network).await?,
+            None => self.url.clone(),
+        };
+        let (authority, authority_key) = (pki.authority(), pki.authority_key());
+        let programs = Programs::find()?;
+        let shared = Shared {
+            layout: &self.layout,
+            programs: &programs,
+            database_url: &database_url,
+            authority: &authority,
+            authority_key: &authority_key,
+            feature_gates: None,
+            routed_cidr: None,
+        };
+        let number = u16::try_from(index)?;
+        let mut spec = shared
+            .nodegate(number, ports, &[], &pki.serving(), &pki.controller(Process::Nodegate))
+            .args(["--name", &format!("gateway-{index}"), "--drain-over", "1s"]);
+        if let Some(network) = self.networks.get(index) {
+            let advertised = SocketAddr::from((network.there(Cable::Nodes), ports.internal));
+            spec = inside(spec.args(["--internal-advertise", &advertised.to_string()]), network);
+        }
+        let child = spec.spawn(&self.layout)?;
+        self.tasks.spawn(supervise(spec, self.layout.clone(), true, self.stop.clone(), child));
+        Ok(())
+    }
+
+    /// The database, at this machine's end of the gateway's cable.
+    async fn database_behind(&self, network: &Network) -> Result<String> {
+        let (before, after) = self.url.rsplit_once('@').context("the database has no address")?;
+        let (address, name) = after.split_once('/').context("the database has no name")?;
+        let listener = TcpListener::bind((network.here(Cable::Database), 0)).await?;
+        let here = listener.local_addr()?;
+        self.tasks.spawn(balancer::serve(listener, vec![address.parse()?], self.stop.clone()));
+        Ok(format!("{before}@{here}/{name}"))
+    }
+
+    /// Makes the nodes and starts them; they write down what they do.
+    pub async fn start_fleet(&mut self) -> Result<()> {
+        futures::stream::iter(1..=self.nodes)
+            .map(async |number| {
+                let body = json!({"metadata": {"name": format!("sim-{number}")}, "spec": {}});
+                match self.client.call(Method::POST, NODES, Some(&body)).await? {
+                    (StatusCode::CREATED | StatusCode::CONFLICT, _) => Ok(()),
+                    (status, answer) => bail!("creating a Node: {status} {answer}"),
+                }
+            })
+            .buffer_unordered(8)
+            .try_collect::<()>()
+            .await?;
+        let pki = |file: &str| self.layout.pki().join(file);
+        let log = fs::File::create(self.layout.log_of("fleet"))?;
+        let mut command = Command::new(Programs::find()?.agent);
+        command
+            .args([
+                "fleet",
+                "--server",
+                &self.front.address().to_string(),
+                "--nodes",
+                &self.nodes.to_string(),
+            ])
+            .args(["--heartbeat", "5s", "--ramp", "3s", "--job-duration", "2s", "--log", "warn"])
+            .args(["--cpu", "32", "--memory", "64Gi", "--routed-network", "--datapath"])
+            .arg("--journal")
+            .arg(self.journal())
+            .arg("--ca")
+            .arg(pki("ca.crt"))
+            .arg("--client-ca")
+            .arg(pki("ca.crt"))
+            .arg("--client-ca-key")
+            .arg(pki("ca.key"));
+        let child = command.stdout(log.try_clone()?).stderr(log).kill_on_drop(true).spawn();
+        self.fleet = Some(child.context("starting the fleet")?);
+        self.all_served().await?;
+        self.all_judged().await
+    }
+
+    /// Waits until the workers have judged every node ready: placement goes by what nodes say of themselves before.
+    async fn all_judged(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let ready = |node: &Value| {
+            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
+        };
+        loop {
+            let listing = self.client.get(NODES).await?;
+            let judged = listing["items"].as_array().into_iter().flatten().filter(|node| ready(node)).count();
+            if judged >= usize::try_from(self.nodes)? {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{judged} of {} nodes are judged ready", self.nodes);
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub fn front(&self) -> &Front {
+        &self.front
+    }
+
+    /// That of a gateway, if it has one.
+    pub fn network(&self, gateway: usize) -> Option<&Network> {
+        self.networks.get(gateway)
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.layout.run().join("journal")
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.layout.logs()
+    }
+
+    pub async fn connect(&self) -> Result<PgConnection> {
+        PgConnection::connect(&self.url).await.context("connecting to the database of the stack")
+    }
+
+    /// The process of this name, while it runs.
+    pub fn pid(&self, process: &str) -> Option<Pid> {
+        running(&self.layout.pid_of(process), &PROGRAMS).map(Pid::from_raw)
+    }
+
+    /// Sends a signal to a process.
+    pub fn signal(&self, process: &str, signal: Signal) -> Result<Pid> {
+        let pid = self.pid(process).with_context(|| format!("{process} does not run"))?;
+        kill(pid, signal).with_context(|| format!("sending {signal} to {process}"))?;
+        Ok(pid)
+    }
+
+    /// Waits until another process has taken the place of this one.
+    pub async fn replaced(&self, process: &str, pid: Pid) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.pid(process).is_none_or(|now| now == pid) {
+            if Instant::now() > deadline {
+                bail!("{process} did not come back");
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until every node has a session with a gateway that may act.
+    pub async fn all_served(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let served = self.served().await;
+            if served.as_ref().is_ok_and(|served| *served >= i64::from(self.nodes)) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("after {PATIENCE:?}: {served:?} of {} nodes have a session", self.nodes);
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+    }
+
+    async fn served(&self) -> Result<i64> {
+        let mut database = self.connect().await?;
+        Ok(sqlx::query_scalar(SERVED).fetch_one(&mut database).await?)
+    }
+
+    /// How many nodes a gateway serves, by its name.
+    pub async fn served_by(&self, gateway: usize) -> Result<i64> {
+        let mut database = self.connect().await?;
+        let query = "select count(*) from horchestra.node_sessions s \
+            join horchestra.gateways g on g.id = s.gateway where g.name = $1";
+        Ok(sqlx::query_scalar(query).bind(format!("gateway-{gateway}")).fetch_one(&mut database).await?)
+    }
+
+    /// Ends everything, the fleet first.
+    pub async fn down(mut self) -> Result<()> {
+        if let Some(mut fleet) = self.fleet.take() {
+            fleet.kill().await?;
+        }
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        Ok(())
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        // Those whose supervision ends with this process, however it ends.
+        for gateway in 0..GATEWAYS {
+            if let Some(pid) = self.pid(&format!("nodegate-{gateway}")) {
+                let _ = kill(pid, Signal::SIGKILL);
+            }
+        }
+        if let Err(error) = down::down(self.layout.root()) {
+            say(&format!("the stack was not stopped: {error:#}"));
+        }
+    }
+}
+
+/// The same process, in a network of its own.
+fn inside(spec: Spec, network: &Network) -> Spec {
+    let program = spec.program.display().to_string();
+    let args = ["netns".to_owned(), "exec".to_owned(), network.name().to_owned(), program];
+    Spec { program: "ip".into(), args: args.into_iter().chain(spec.args).collect(), ..spec }
+}
+
+fn port(layout: &Layout, name: &str) -> Result<u16> {
+    Ok(fs::read_to_string(layout.port_of(name))?.trim().parse()?)
+}
