@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 # Options of `make up`, as variables: make up NODES=5 API_REPLICAS=2 DETACH=1
 OPTIONS := NODES API_REPLICAS WORKER_REPLICAS NODEGATE_REPLICAS API_PORT NODEGATE_PORT RESTART HEARTBEAT \
-	FEATURE_GATES DATABASE_URL HORCHESTRA_HOME
+	FEATURE_GATES ROUTED_CIDR DATABASE_URL HORCHESTRA_HOME
 # What was not given is not passed on: an empty value is no value.
 $(foreach option,$(OPTIONS),$(if $(strip $($(option))),$(eval export $(option)),$(eval unexport $(option))))
 
