@@ -25,6 +25,11 @@ pub struct Args {
     #[arg(long, value_parser = positive, value_name = "DURATION")]
     pub node_ready_timeout: Option<Duration>,
 
+    /// For how much longer a silent node has to be silent to count as lost, which makes the catalog give up what is
+    /// on it [default: the cluster's, which is 5m unless a process said otherwise]
+    #[arg(long, value_parser = positive, value_name = "DURATION")]
+    pub node_lost_after: Option<Duration>,
+
     /// Features that are off otherwise, as `<name>=true` separated by commas: AutoNodeCertRotation, NodeLogs,
     /// VaultDynamicSecrets, VaultStaticRoles [default: the cluster's, which are none unless its first process
     /// said otherwise]

@@ -11,14 +11,19 @@
 //! them is broken than that they all died: verdicts then stay as they are until heartbeats come back and a
 //! full timeout has passed, or for five minutes. One Event tells of it, about the node that is silent for longest.
 //!
+//! A node that has been judged silent, and is so for five minutes more (a setting of the cluster) before the eyes of one
+//! leader and without an absence of ours, is lost: its readiness is as unknown as before, with that for a reason. It
+//! makes nobody move anything; it is what the catalog of services gives up on.
+//!
 //! What is remembered between passes only ever delays a verdict; a new leader starts with the longest delay.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::meta::ConditionStatus;
-use horchestra_core::kinds::node::Node;
+use horchestra_core::kinds::node::{Node, REASON_LOST};
 use horchestra_core::reasons::{self, EventReason};
 use horchestra_service::{DoorError, Ready, ReadyVerdict, Recorder, RequestContext, Service, Subject};
 use horchestra_store::{Change, ChangeKind, Snapshot};
@@ -38,13 +43,19 @@ pub struct Observed {
     pub name: String,
     /// The verdict that stands.
     pub verdict: Option<ConditionStatus>,
+    /// It was judged lost.
+    pub lost: bool,
     /// What the node says of itself.
     pub reports_ready: bool,
 }
 
 /// The pure part: verdicts from observations.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Judge {
+    /// Microseconds for which a node has to be seen silent, after the verdict, to be lost.
+    lost_after: i64,
+    /// Since when each node that stands judged silent has been seen so, without a break.
+    silent: HashMap<String, i64>,
     /// While set, nobody is judged not ready: until this moment (microseconds, database clock).
     frozen_until: Option<i64>,
     /// The silent nodes came back during this freeze, so that it ends a timeout later.
@@ -73,12 +84,33 @@ pub struct Judgement {
 }
 
 impl Judge {
+    /// Without a memory.
+    pub fn new(lost_after: Duration) -> Judge {
+        let lost_after = i64::try_from(lost_after.as_micros()).unwrap_or(i64::MAX);
+        Judge { lost_after, silent: HashMap::new(), frozen_until: None, returning: false, spent: false }
+    }
+
+    /// Judges; to be asked in the order of time.
     pub fn judge(&mut self, heard: &Heard, nodes: &[Observed]) -> Judgement {
         let freeze = self.update_freeze(heard, nodes);
         let frozen = self.frozen_until.is_some();
-        let verdicts =
-            nodes.iter().filter_map(|node| Some((node.name.clone(), verdict(heard, node, frozen)?)));
-        Judgement { verdicts: verdicts.collect(), freeze }
+        self.update_silent(heard, nodes, frozen);
+        let judged = |node: &Observed| {
+            let lost = self.silent.get(&node.name).is_some_and(|since| heard.now - since > self.lost_after);
+            Some((node.name.clone(), verdict(heard, node, frozen, lost)?))
+        };
+        Judgement { verdicts: nodes.iter().filter_map(judged).collect(), freeze }
+    }
+
+    fn update_silent(&mut self, heard: &Heard, nodes: &[Observed], frozen: bool) {
+        let before = std::mem::take(&mut self.silent);
+        let silent = nodes.iter().filter(|node| {
+            !frozen
+                && node.verdict == Some(ConditionStatus::Unknown)
+                && silence(heard, &node.name) > heard.timeout
+        });
+        let since = |node: &Observed| before.get(&node.name).copied().unwrap_or(heard.now);
+        self.silent = silent.map(|node| (node.name.clone(), since(node))).collect();
     }
 
     fn freeze(&mut self, heard: &Heard) {
@@ -133,7 +165,7 @@ fn silence(heard: &Heard, node: &str) -> i64 {
 }
 
 /// The verdict on one node, if it differs from the one that stands.
-fn verdict(heard: &Heard, node: &Observed, frozen: bool) -> Option<ReadyVerdict> {
+fn verdict(heard: &Heard, node: &Observed, frozen: bool, lost: bool) -> Option<ReadyVerdict> {
     let recent = heard.last.get(&node.name).is_some_and(|at| heard.now - at <= heard.timeout);
     let (ready, reason, message) = if recent && node.reports_ready {
         (Ready::True, "NodeReports", "the node reports and is ready")
@@ -144,6 +176,8 @@ fn verdict(heard: &Heard, node: &Observed, frozen: bool) -> Option<ReadyVerdict>
         return None;
     } else if frozen || silence(heard, &node.name) <= heard.timeout {
         return None;
+    } else if node.lost || lost {
+        (Ready::Unknown, REASON_LOST, "the node has been silent for long")
     } else {
         (Ready::Unknown, "NodeSilent", "the node has not reported for longer than the ready timeout")
     };
@@ -152,13 +186,14 @@ fn verdict(heard: &Heard, node: &Observed, frozen: bool) -> Option<ReadyVerdict>
         (Some(ConditionStatus::True), Ready::True)
             | (Some(ConditionStatus::False), Ready::False)
             | (Some(ConditionStatus::Unknown), Ready::Unknown)
-    );
+    ) && node.lost == (reason == REASON_LOST);
     (!stands).then(|| ReadyVerdict { ready, reason: reason.to_owned(), message: message.to_owned() })
 }
 
 /// Why people are told of a verdict.
-fn reason(ready: Ready) -> &'static EventReason {
-    match ready {
+fn reason(verdict: &ReadyVerdict) -> &'static EventReason {
+    match verdict.ready {
+        Ready::Unknown if verdict.reason == REASON_LOST => &reasons::NODE_LOST,
         Ready::True => &reasons::NODE_READY,
         Ready::False => &reasons::NODE_NOT_READY,
         Ready::Unknown => &reasons::NODE_SILENT,
@@ -175,8 +210,9 @@ pub struct NodeLifecycle {
 
 impl NodeLifecycle {
     pub fn new(service: Service, recorder: Recorder) -> NodeLifecycle {
-        let timeout = service.config().ready_timeout;
-        NodeLifecycle { service, recorder, heartbeats: Heartbeats::new(timeout), judge: Judge::default() }
+        let heartbeats = Heartbeats::new(service.config().ready_timeout);
+        let judge = Judge::new(service.config().node_lost_after);
+        NodeLifecycle { service, recorder, heartbeats, judge }
     }
 
     async fn reconcile(&mut self, term: &Term) -> Result<PassReport, PassError> {
@@ -190,6 +226,7 @@ impl NodeLifecycle {
                 Some(Observed {
                     name: entry.key.name.clone(),
                     verdict: node.ready(),
+                    lost: node.is_lost(),
                     reports_ready: node.status.ready,
                 })
             })
@@ -202,7 +239,7 @@ impl NodeLifecycle {
         }
         for (name, verdict) in verdicts {
             let said = format!("{:?}", verdict.ready);
-            let (reason, message) = (reason(verdict.ready), verdict.message.clone());
+            let (reason, message) = (reason(&verdict), verdict.message.clone());
             match self.service.set_node_ready(&context, &name, verdict).await {
                 Ok(outcome) => {
                     report.writes += 1;
@@ -250,7 +287,7 @@ impl Reconciler for NodeLifecycle {
 
     fn begin_term(&mut self) {
         self.heartbeats.forget();
-        self.judge = Judge::default();
+        self.judge = Judge::new(self.service.config().node_lost_after);
     }
 
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {

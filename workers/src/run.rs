@@ -67,6 +67,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     watch_store(&checks, &store);
     let wanted = Wanted {
         node_ready_timeout: args.node_ready_timeout,
+        node_lost_after: args.node_lost_after,
         feature_gates: args.feature_gates,
         service_range: args.service_cidr,
         routed_range: args.routed_cidr,
@@ -78,6 +79,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     };
     let config = ServiceConfig {
         ready_timeout: settings.node_ready_timeout(),
+        node_lost_after: settings.node_lost_after(),
         gates: settings.feature_gates,
         service_range: settings.service_range,
         routed_range: settings.routed_range,

@@ -105,6 +105,8 @@ reasons! {
         "A node has not reported for longer than the ready timeout.";
     VERDICTS_FROZEN = "VerdictsFrozen", Warning, "Judging", Node, NODE_LIFECYCLE,
         "Most of the ready nodes fell silent at once, so no node is judged silent for a while. Told once, about the one that was silent first.";
+    NODE_LOST = "NodeLost", Warning, "Judging", Node, NODE_LIFECYCLE,
+        "A node has been silent for long: the catalog counts what is on it as dead. Nothing is moved.";
 
     PUSH_HELD = "PushHeld", Warning, "Holding", Node, PUSH_HOLDS,
         "Nothing is sent to a node that could stop what it runs, until an operator has looked and admits it.";

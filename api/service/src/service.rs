@@ -19,6 +19,7 @@ use crate::caller::RequestContext;
 use crate::events::EventRecord;
 use crate::read::{Heartbeats, Watch};
 use crate::request::*;
+use crate::settings::{DEFAULT_CATALOG_NAMESPACE, DEFAULT_LOST_AFTER};
 use crate::write::Queues;
 
 /// What can be configured, with its defaults.
@@ -26,6 +27,10 @@ use crate::write::Queues;
 pub struct ServiceConfig {
     /// After how long without a heartbeat a node counts as silent (45 s).
     pub ready_timeout: Duration,
+    /// For how much longer a silent node has to be silent to count as lost (5 minutes).
+    pub node_lost_after: Duration,
+    /// The namespace that the catalog speaks of when it is asked about none (`default`).
+    pub catalog_namespace: String,
     /// Largest object, in bytes, after admission (1.5 MiB).
     pub object_limit: usize,
     /// How long a continue token is good for (15 minutes).
@@ -50,6 +55,8 @@ impl Default for ServiceConfig {
     fn default() -> ServiceConfig {
         ServiceConfig {
             ready_timeout: Duration::from_secs(45),
+            node_lost_after: DEFAULT_LOST_AFTER,
+            catalog_namespace: DEFAULT_CATALOG_NAMESPACE.to_owned(),
             object_limit: 3 << 19,
             continue_ttl: Duration::from_secs(15 * 60),
             bookmark_interval: Duration::from_secs(50),

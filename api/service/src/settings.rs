@@ -33,6 +33,13 @@ pub struct ClusterSettings {
     /// Where workloads with a network of their own get their addresses from; without, there are none.
     #[serde(default, rename = "routedCIDR", skip_serializing_if = "Option::is_none")]
     pub routed_range: Option<Network>,
+    /// For how much longer a silent node has to be silent to count as lost, in milliseconds, once a process has said
+    /// so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_lost_after_ms: Option<u64>,
+    /// The namespace that the catalog speaks of when it is asked about none, once a process has said one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalog_namespace: Option<String>,
     #[serde(flatten)]
     pub others: serde_json::Map<String, serde_json::Value>,
 }
@@ -45,10 +52,16 @@ pub struct Wanted {
     pub jwt_issuer: Option<String>,
     pub service_range: Option<Network>,
     pub routed_range: Option<Network>,
+    pub node_lost_after: Option<Duration>,
+    pub catalog_namespace: Option<String>,
 }
 
 /// Without a flag, and without a row.
 pub const DEFAULT_READY_TIMEOUT: Duration = Duration::from_secs(45);
+/// Likewise.
+pub const DEFAULT_LOST_AFTER: Duration = Duration::from_secs(300);
+/// Likewise.
+pub const DEFAULT_CATALOG_NAMESPACE: &str = "default";
 
 /// Why this process must not start.
 #[derive(Debug, thiserror::Error)]
@@ -69,20 +82,34 @@ pub enum SettingsError {
     Overlap { services: Network, workloads: Network },
 }
 
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl ClusterSettings {
     pub fn node_ready_timeout(&self) -> Duration {
         Duration::from_millis(self.node_ready_timeout_ms)
     }
 
+    pub fn node_lost_after(&self) -> Duration {
+        self.node_lost_after_ms.map_or(DEFAULT_LOST_AFTER, Duration::from_millis)
+    }
+
+    pub fn catalog_namespace(&self) -> &str {
+        self.catalog_namespace.as_deref().unwrap_or(DEFAULT_CATALOG_NAMESPACE)
+    }
+
     fn of(wanted: &Wanted) -> ClusterSettings {
         let timeout = wanted.node_ready_timeout.unwrap_or(DEFAULT_READY_TIMEOUT);
         ClusterSettings {
-            node_ready_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            node_ready_timeout_ms: millis(timeout),
             feature_gates: wanted.feature_gates.unwrap_or_default(),
             jwt_issuer: wanted.jwt_issuer.clone(),
             service_range: wanted.service_range,
             certificate_signer: false,
             routed_range: wanted.routed_range,
+            node_lost_after_ms: wanted.node_lost_after.map(millis),
+            catalog_namespace: wanted.catalog_namespace.clone(),
             others: serde_json::Map::new(),
         }
     }
@@ -107,10 +134,21 @@ impl ClusterSettings {
                 format!("{:?}", theirs.to_string()),
             );
         }
-        if let (Some(ours), Some(theirs)) = (&wanted.jwt_issuer, &self.jwt_issuer)
-            && ours != theirs
+        if let (Some(ours), Some(theirs)) = (wanted.node_lost_after, self.node_lost_after_ms)
+            && millis(ours) != theirs
         {
-            return differ("jwt-issuer", format!("{ours:?}"), format!("{theirs:?}"));
+            let theirs = Duration::from_millis(theirs);
+            return differ("node-lost-after", format!("{ours:?}"), format!("{theirs:?}"));
+        }
+        for (flag, ours, theirs) in [
+            ("jwt-issuer", &wanted.jwt_issuer, &self.jwt_issuer),
+            ("catalog-namespace", &wanted.catalog_namespace, &self.catalog_namespace),
+        ] {
+            if let (Some(ours), Some(theirs)) = (ours, theirs)
+                && ours != theirs
+            {
+                return differ(flag, format!("{ours:?}"), format!("{theirs:?}"));
+            }
         }
         for (flag, ours, theirs) in [
             ("service-cidr", wanted.service_range, self.service_range),
@@ -130,6 +168,8 @@ impl ClusterSettings {
         self.jwt_issuer = self.jwt_issuer.take().or_else(|| wanted.jwt_issuer.clone());
         self.service_range = self.service_range.or(wanted.service_range);
         self.routed_range = self.routed_range.or(wanted.routed_range);
+        self.node_lost_after_ms = self.node_lost_after_ms.or(wanted.node_lost_after.map(millis));
+        self.catalog_namespace = self.catalog_namespace.take().or_else(|| wanted.catalog_namespace.clone());
     }
 
     /// Ranges that are only now decided on share no address. Those of a running cluster are what they are.
@@ -269,6 +309,30 @@ mod tests {
         }
         let refused = ClusterSettings::agree(&store, &named("https://b")).await.unwrap_err().to_string();
         assert!(refused.contains("https://a") && refused.contains("https://b"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn what_the_catalog_goes_by_is_said_once() {
+        let says = |namespace: Option<&str>, seconds: Option<u64>| Wanted {
+            catalog_namespace: namespace.map(str::to_owned),
+            node_lost_after: seconds.map(Duration::from_secs),
+            ..Wanted::default()
+        };
+        let store = Store::memory();
+        let before = ClusterSettings::agree(&store, &Wanted::default()).await.unwrap();
+        assert_eq!((before.catalog_namespace(), before.node_lost_after().as_secs()), ("default", 300));
+        let after = ClusterSettings::agree(&store, &says(Some("platform"), Some(60))).await.unwrap();
+        assert_eq!((after.catalog_namespace(), after.node_lost_after().as_secs()), ("platform", 60));
+        for agreeing in [says(None, None), says(Some("platform"), None), says(None, Some(60))] {
+            assert_eq!(ClusterSettings::agree(&store, &agreeing).await.unwrap(), after);
+        }
+        for (other, words) in [
+            (says(Some("default"), None), ["--catalog-namespace", "platform"]),
+            (says(None, Some(300)), ["--node-lost-after", "60s"]),
+        ] {
+            let refused = ClusterSettings::agree(&store, &other).await.unwrap_err().to_string();
+            assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
+        }
     }
 
     #[tokio::test]

@@ -27,6 +27,8 @@ pub const LABEL_ARCH: &str = "horchestra.io/arch";
 
 /// Condition set by the one judge of readiness.
 pub const CONDITION_READY: &str = "Ready";
+/// Reason of an unknown readiness that has been unknown for so long that nobody should count on the node.
+pub const REASON_LOST: &str = "NodeLost";
 /// Condition that says whether the node is sent desired state.
 pub const CONDITION_ADMITTED: &str = "Admitted";
 
@@ -141,6 +143,13 @@ impl Node {
     /// The verdict `Ready`, `None` while nobody has judged the node.
     pub fn ready(&self) -> Option<ConditionStatus> {
         condition(&self.status.conditions, CONDITION_READY).map(|condition| condition.status)
+    }
+
+    /// Whether the node has been silent for long.
+    pub fn is_lost(&self) -> bool {
+        condition(&self.status.conditions, CONDITION_READY).is_some_and(|condition| {
+            condition.status == ConditionStatus::Unknown && condition.reason == REASON_LOST
+        })
     }
 
     /// Whether the node has been admitted.

@@ -55,7 +55,7 @@ impl Walk {
     async fn told(&self, node: &str) -> BTreeMap<String, i64> {
         tokio::time::sleep(Duration::from_secs(120)).await;
         let mut told = self.plane.told_of(node).await;
-        let judged = ["NodeReady", "NodeNotReady", "NodeSilent", "VerdictsFrozen"];
+        let judged = ["NodeReady", "NodeNotReady", "NodeSilent", "NodeLost", "VerdictsFrozen"];
         told.retain(|reason, _| judged.contains(&reason.as_str()));
         told
     }
@@ -78,7 +78,9 @@ async fn each_turn_of_a_node_is_one_change_and_one_event() {
     assert_eq!(walk.plane.verdict("n4").await, "Unknown");
     assert!(walk.changed().await);
     walk.pass(LONG).await;
-    assert!(!walk.changed().await, "that it stays silent is no news");
+    assert!(walk.changed().await, "lost");
+    walk.pass(LONG).await;
+    assert!(!walk.changed().await, "that it stays so is no news");
 
     walk.silent(&[]).await;
     walk.pass(1).await;
@@ -89,7 +91,10 @@ async fn each_turn_of_a_node_is_one_change_and_one_event() {
         walk.pass(1).await;
         assert_eq!(walk.plane.verdict("n4").await, verdict);
     }
-    assert_eq!(walk.told("n4").await, counts(&[("NodeReady", 3), ("NodeSilent", 1), ("NodeNotReady", 1)]));
+    assert_eq!(
+        walk.told("n4").await,
+        counts(&[("NodeReady", 3), ("NodeSilent", 1), ("NodeLost", 1), ("NodeNotReady", 1)])
+    );
     assert_eq!(walk.told("n1").await, counts(&[("NodeReady", 1)]));
 }
 
