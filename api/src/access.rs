@@ -137,6 +137,9 @@ impl App {
         path: &str,
     ) -> Result<Permit, Status> {
         let (Some(resource), Some(verb)) = (route.resource(), verb) else {
+            // Two paths lead to the catalog, and rules name one.
+            let catalog = if let Route::Catalog(endpoint) = route { endpoint.path() } else { String::new() };
+            let path = if catalog.is_empty() { path } else { &catalog };
             // HEAD asks for what GET would answer.
             let word = if method == Method::HEAD { "get".to_owned() } else { method.as_str().to_lowercase() };
             let decision = self.decide(known, &Attributes::path(&word, path))?;

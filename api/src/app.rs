@@ -11,6 +11,7 @@ use horchestra_service::Service;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::catalog::Catalog;
 use crate::documents::Documents;
 use crate::frames::Frames;
 use crate::handlers::logs::LogSlots;
@@ -54,6 +55,7 @@ pub struct App {
     frames: Frames,
     log_slots: Arc<LogSlots>,
     usage: Usage,
+    catalog: Catalog,
     drain: CancellationToken,
     tasks: TaskTracker,
 }
@@ -73,6 +75,7 @@ impl App {
             frames: Frames::new(FRAMES),
             log_slots: Arc::default(),
             usage: Usage::new(parts.service.store().clone()),
+            catalog: Catalog::new(parts.service.store().clone()),
             drain: CancellationToken::new(),
             tasks: TaskTracker::new(),
             parts,
@@ -133,6 +136,10 @@ impl App {
 
     pub fn usage(&self) -> &Usage {
         &self.usage
+    }
+
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
     }
 
     /// The tasks that feed streams. They end with their streams, which end with the drain.

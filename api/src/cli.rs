@@ -106,6 +106,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS/BITS")]
     pub routed_cidr: Option<Network>,
 
+    /// Namespace that the service catalog speaks of when a client names none. As with --service-cidr, the first
+    /// process that says one decides [default: the cluster's, which is `default`]
+    #[arg(long, value_name = "NAMESPACE")]
+    pub catalog_namespace: Option<String>,
+
     /// Peers whose PROXY protocol (version 2) header is believed, such as gateways with --api-backend: an address or
     /// a block, may be repeated
     #[arg(long, value_delimiter = ',', value_name = "ADDRESS[/BITS]")]
@@ -127,6 +132,10 @@ pub struct ServeArgs {
     #[arg(long, default_value_t = 20_000, value_name = "COUNT")]
     pub max_watches: usize,
 
+    /// Most queries of the service catalog that wait for a change (a caller may have half of them)
+    #[arg(long, default_value_t = 8_192, value_name = "COUNT")]
+    pub max_parked: usize,
+
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
 
@@ -141,6 +150,7 @@ impl ServeArgs {
             reads: limit(self.max_reads, 2),
             writes: limit(self.max_writes, 2),
             watches: limit(self.max_watches, 4),
+            parked: limit(self.max_parked, 2),
         }
     }
 }

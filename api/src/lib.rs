@@ -8,6 +8,7 @@
 
 mod access;
 pub mod app;
+mod catalog;
 mod certificates;
 pub mod cli;
 mod documents;

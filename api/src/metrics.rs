@@ -11,6 +11,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
+use crate::catalog::CatalogMetrics;
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Request {
     verb: &'static str,
@@ -50,6 +52,7 @@ pub struct Metrics {
     connections_refused: Counter,
     handshakes_failed: Counter,
     panics: Counter,
+    pub catalog: CatalogMetrics,
 }
 
 /// One more while it lives.
@@ -89,6 +92,7 @@ impl Metrics {
             connections_refused: page.counter("api_connections_refused", "Connections above the limit"),
             handshakes_failed: page.counter("api_handshakes_failed", "Failed or abandoned TLS handshakes"),
             panics: page.counter("api_panics", "Panics in request handlers"),
+            catalog: CatalogMetrics::new(page),
         }
     }
 

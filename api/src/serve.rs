@@ -137,6 +137,8 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         jwt_issuer: args.tokens.jwt_issuer.clone(),
         service_range: args.service_cidr,
         routed_range: args.routed_cidr,
+        catalog_namespace: args.catalog_namespace.clone(),
+        ..Wanted::default()
     };
     let settings = tokio::select! {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
@@ -196,6 +198,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
     let config = ServiceConfig {
         ready_timeout: settings.node_ready_timeout(),
+        catalog_namespace: settings.catalog_namespace().to_owned(),
         gates: settings.feature_gates,
         service_range: settings.service_range,
         routed_range: settings.routed_range,

@@ -1,6 +1,7 @@
 //! What is behind the routes.
 
 pub mod alias;
+mod catalog;
 pub mod discovery;
 pub mod doors;
 pub mod health;
@@ -48,6 +49,7 @@ pub async fn dispatch(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
         Route::UsageCollection { resource, .. } | Route::UsageItem { resource, .. } => {
             usage::serve(app, call, resource).await
         }
+        Route::Catalog(endpoint) => catalog::serve(app, call, endpoint).await,
         Route::Review { review, .. } => reviews::serve(app, call, review).await,
     }
 }

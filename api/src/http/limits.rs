@@ -1,6 +1,6 @@
 //! How much may be in flight.
 //!
-//! Reads, writes and watches (with them: log streams) are counted apart, each against two limits: one of the
+//! Reads, writes, watches (with them: log streams) and parked queries of the catalog are counted apart, each against two limits: one of the
 //! whole server and one of the caller's name. Above either the answer is 429 with `Retry-After`, at once:
 //! nothing queues here, since a queue only hides overload until clients time out. Node identities draw on
 //! counters of their own, so users cannot lock a fleet out. A slot is a value; dropping it gives it back,
@@ -17,16 +17,19 @@ pub enum Class {
     Read,
     Write,
     Watch,
+    /// It waits for a change, and most likely there is none for minutes.
+    Parked,
 }
 
 impl Class {
-    pub const ALL: [Class; 3] = [Class::Read, Class::Write, Class::Watch];
+    pub const ALL: [Class; 4] = [Class::Read, Class::Write, Class::Watch, Class::Parked];
 
     pub const fn word(self) -> &'static str {
         match self {
             Class::Read => "read",
             Class::Write => "write",
             Class::Watch => "watch",
+            Class::Parked => "parked",
         }
     }
 
@@ -35,6 +38,7 @@ impl Class {
             Class::Read => 0,
             Class::Write => 1,
             Class::Watch => 2,
+            Class::Parked => 3,
         }
     }
 }
@@ -52,6 +56,7 @@ pub struct Limits {
     pub reads: Limit,
     pub writes: Limit,
     pub watches: Limit,
+    pub parked: Limit,
 }
 
 impl Default for Limits {
@@ -60,6 +65,7 @@ impl Default for Limits {
             reads: Limit { server: 1024, caller: 512 },
             writes: Limit { server: 1024, caller: 512 },
             watches: Limit { server: 20_000, caller: 5_000 },
+            parked: Limit { server: 8_192, caller: 4_096 },
         }
     }
 }
@@ -70,6 +76,7 @@ impl Limits {
             Class::Read => self.reads,
             Class::Write => self.writes,
             Class::Watch => self.watches,
+            Class::Parked => self.parked,
         }
     }
 }
@@ -77,8 +84,8 @@ impl Limits {
 #[derive(Default)]
 struct Counts {
     /// `[users, nodes]`, each by class.
-    server: [[usize; 3]; 2],
-    callers: HashMap<Arc<str>, [usize; 3]>,
+    server: [[usize; Class::ALL.len()]; 2],
+    callers: HashMap<Arc<str>, [usize; Class::ALL.len()]>,
 }
 
 /// The counters.
@@ -158,7 +165,7 @@ impl Drop for Slot {
         counts.server[usize::from(self.node)][index] -= 1;
         if let Some(mine) = counts.callers.get_mut(&self.caller) {
             mine[index] -= 1;
-            if *mine == [0; 3] {
+            if mine.iter().all(|running| *running == 0) {
                 counts.callers.remove(&self.caller);
             }
         }
@@ -172,21 +179,22 @@ mod tests {
     #[test]
     fn classes_callers_and_nodes_are_counted_apart_and_slots_come_back() {
         let limit = Limit { server: 3, caller: 2 };
-        let limits = InFlight::new(Limits { reads: limit, writes: limit, watches: limit });
+        let limits = InFlight::new(Limits { reads: limit, writes: limit, watches: limit, parked: limit });
         let enter = |class, caller, node| limits.enter(class, caller, node);
         let first = enter(Class::Read, "alice", false).unwrap();
         let _second = enter(Class::Read, "alice", false).unwrap();
         let refused = enter(Class::Read, "alice", false).unwrap_err();
         assert_eq!((refused.code(), refused.details.retry_after_seconds), (429, Some(1)));
         let _write = enter(Class::Write, "alice", false).unwrap();
+        let _parked = enter(Class::Parked, "alice", false).unwrap();
         let _bob = enter(Class::Read, "bob", false).unwrap();
         assert!(enter(Class::Read, "carol", false).is_err(), "the server is full");
         let _node = enter(Class::Read, "node-1", true).unwrap();
         assert_eq!(limits.running(Class::Read), 4);
         drop(first);
         let again = enter(Class::Read, "alice", false).unwrap();
-        drop((again, _second, _write, _bob, _node));
-        assert_eq!(Class::ALL.map(|class| limits.running(class)), [0; 3]);
+        drop((again, _second, _write, _parked, _bob, _node));
+        assert_eq!(Class::ALL.map(|class| limits.running(class)), [0; 4]);
         assert!(limits.counts().callers.is_empty());
     }
 }

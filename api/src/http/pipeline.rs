@@ -17,6 +17,7 @@ use futures::FutureExt;
 use horchestra_core::status::Status;
 use horchestra_runtime::telemetry::REQUEST_LOG;
 use horchestra_service::{Caller, RequestContext, program_of};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -29,12 +30,13 @@ use super::respond::{self, Answer};
 use super::route::{NoRoute, Route, Verb};
 use crate::access::{Known, Permit};
 use crate::app::App;
+use crate::catalog::query::is_blocking;
 use crate::handlers;
 use crate::metrics::Counted;
 use crate::server::{Held, Peer};
 use http_body_util::BodyExt;
 
-/// Longest time that a request other than a watch or a log may take.
+/// Longest time that a request other than a watch, a log or a query that waits may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A request that was authenticated, routed and authorized.
@@ -45,6 +47,8 @@ pub struct Call {
     pub method: Method,
     pub headers: HeaderMap,
     pub query: Query,
+    /// The address that was asked, where the protocol says it outside the headers.
+    pub authority: Option<Authority>,
     pub known: Known,
     pub permit: Permit,
     pub context: RequestContext,
@@ -175,7 +179,7 @@ impl App {
         let verb = route.verb(&parts.method, query.watch());
         record.lock().verb = verb;
 
-        let class = class(&route, verb);
+        let class = class(&route, verb, &query);
         let mut patience = self.parking().patience(&route, verb);
         let slot = loop {
             match self.in_flight().enter(class, &known.name(), known.is_node()) {
@@ -197,6 +201,7 @@ impl App {
             method: parts.method.clone(),
             headers: parts.headers.clone(),
             query,
+            authority: parts.uri.authority().cloned(),
             permit,
             context: RequestContext {
                 caller: Caller::http(Arc::clone(&known.identity), Arc::clone(self.authorizer())),
@@ -215,7 +220,7 @@ impl App {
             place: Mutex::new(Some(place)),
             route,
         };
-        let answer = if class == Class::Watch {
+        let answer = if matches!(class, Class::Watch | Class::Parked) {
             handlers::dispatch(self, &call).await
         } else {
             let patiently = async {
@@ -320,8 +325,11 @@ async fn outlasts(patience: &mut Option<Patience>, refusal: &Status) -> bool {
     }
 }
 
-fn class(route: &Route, verb: Option<Verb>) -> Class {
+fn class(route: &Route, verb: Option<Verb>, query: &Query) -> Class {
     match verb {
+        None if matches!(route, Route::Catalog(endpoint) if endpoint.is_data()) && is_blocking(query) => {
+            Class::Parked
+        }
         Some(Verb::Watch) => Class::Watch,
         Some(Verb::Get) if matches!(route, Route::PodLog { .. } | Route::NodeLog { .. }) => Class::Watch,
         // A review stores nothing.

@@ -75,7 +75,7 @@ impl Query {
 
 /// Reads a duration as Go prints it: decimal numbers with units (`h`, `m`, `s`, `ms`, `us`, `ns`), or a
 /// bare `0`.
-fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }

@@ -16,6 +16,8 @@
 //! A route knows its methods. The table of what a resource serves is data ([`Served`]), filled from the
 //! registry of kinds; discovery prints the same verbs.
 
+mod catalog;
+
 use std::collections::HashMap;
 
 use horchestra_core::alias;
@@ -24,6 +26,8 @@ use horchestra_core::kind::Kind;
 use horchestra_core::reviews::{self, ReviewSpec};
 use horchestra_core::usage::shown as usage;
 use http::Method;
+
+pub use catalog::Endpoint;
 
 /// A probe that needs no credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +178,8 @@ pub enum Route {
         namespace: Option<String>,
         name: String,
     },
+    /// The catalog of services.
+    Catalog(Endpoint),
     /// A question about rights or identity.
     Review {
         review: &'static ReviewSpec,
@@ -341,6 +347,7 @@ impl Route {
             | Route::NodeLog { name }
             | Route::ApplicationMetrics { name, .. }
             | Route::UsageItem { name, .. } => name,
+            Route::Catalog(endpoint) => endpoint.name(),
             _ => "",
         }
     }
@@ -394,6 +401,7 @@ impl Route {
                     _ => "pods.metrics.k8s.io",
                 }
             }
+            Route::Catalog(endpoint) => endpoint.label(),
             Route::Review { review, .. } => review.plural,
         }
     }
@@ -479,6 +487,9 @@ impl Served {
                 Some(Route::Issued(Issued::Review))
             }
             ["version"] => Some(Route::Version),
+            ["servicediscovery", "v1", rest @ ..] | ["v1", rest @ ..] => {
+                Endpoint::of(rest).map(Route::Catalog)
+            }
             ["openapi", "v2"] => Some(Route::OpenApiV2),
             ["openapi", "v3"] => Some(Route::OpenApiIndex),
             ["openapi", "v3", "apis", group, version] => {

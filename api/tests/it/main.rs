@@ -5,6 +5,7 @@ mod apply;
 mod authorization;
 mod bad_input;
 mod bodies;
+mod catalog;
 mod certificates;
 mod client;
 mod commands;

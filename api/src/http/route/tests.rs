@@ -58,6 +58,10 @@ fn paths_resolve_to_what_is_judged_and_served() {
             "/api/v1/namespaces/t",
             Route::AliasItem { alias: Alias::Namespaces, namespace: None, name: "t".into() },
         ),
+        ("/v1/catalog/services", Route::Catalog(Endpoint::Services)),
+        ("/servicediscovery/v1/catalog/services", Route::Catalog(Endpoint::Services)),
+        ("/servicediscovery/v1/health/service/web", Route::Catalog(Endpoint::Health("web".into()))),
+        ("/v1/status/leader", Route::Catalog(Endpoint::Leader)),
         ("/api/v1/events", Route::Collection { kind: Kind::Event, namespace: None }),
         (
             "/api/v1/namespaces/t/events/e",

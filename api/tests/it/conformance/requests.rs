@@ -118,6 +118,7 @@ async fn limits_in_flight() {
         reads: Limit { server: 8, caller: 4 },
         writes: Limit { server: 8, caller: 4 },
         watches: small,
+        ..Limits::default()
     };
     let stack = Stack::with(Setup { limits, ..Setup::default() }).await;
     stack.make_namespaces().await;

@@ -129,8 +129,8 @@
 //!
 //! # Tenants
 //!
-//! - Asking a catalog about another namespace: there is no catalog yet.
-//!   `tenants::no_catalog_can_be_asked_about_the_services_of_others`
+//! - Asking the catalog about the services of another namespace, in whatever way: 403.
+//!   `tenants::the_catalog_shows_nobody_the_services_of_others`
 //! - Reading logs of another namespace: not found, and no log is opened.
 //!   `tenants::a_log_of_another_namespace_is_not_opened`
 //! - Taking up every place for logs: eight for each caller. `logs.rs: the_ninth_stream_of_a_caller_is_refused`

@@ -3,7 +3,7 @@
 use horchestra_auth::pki::Process;
 use serde_json::json;
 
-use super::{Fleet, refused};
+use super::{CORE, Fleet, refused};
 use crate::logs::{Gateway, claim, data};
 use crate::rbac::rule;
 use crate::stack::{Setup, Who};
@@ -52,26 +52,47 @@ async fn a_log_of_another_namespace_is_not_opened() {
     assert_eq!(gateway.asked().len(), 1);
 }
 
-/// Once a catalog of services is served, this has to become a test of whose services it shows.
 #[tokio::test]
-async fn no_catalog_can_be_asked_about_the_services_of_others() {
+async fn the_catalog_shows_nobody_the_services_of_others() {
     let fleet = Fleet::start().await;
+    fleet.rules.node("n1").await;
+    for namespace in ["team-a", "team-b"] {
+        let service = json!({"metadata": {"name": "db"}, "spec": {"ports": [{"port": 1}]}});
+        fleet.rules.put(&format!("{CORE}/namespaces/{namespace}/services"), service).await;
+        let name = format!("db-of-{namespace}");
+        let spec = json!({"image": "i", "serviceName": "db", "placement": {"nodeName": "n1"}});
+        let app = json!({"metadata": {"name": name}, "spec": spec});
+        fleet.rules.put(&format!("{CORE}/namespaces/{namespace}/applications"), app).await;
+    }
     fleet.rules.cluster_role("paths", json!([{"nonResourceURLs": ["*"], "verbs": ["*"]}])).await;
     fleet.rules.bind_everywhere("paula", "paths").await;
-    let anonymous = fleet.client(Who::Anonymous).await;
+    fleet.rules.role("team-a", "lister", json!([rule("horchestra.io", &["services"], &["list"])])).await;
+    fleet.rules.bind("team-a", "paula", "Role", "lister").await;
+    let (anonymous, nobody) = (fleet.client(Who::Anonymous).await, fleet.client(Who::Nobody).await);
     let paula = fleet.client(Who::User("paula", "people")).await;
-    let callers = [fleet.client(Who::Nobody).await, paula.clone(), fleet.master()];
     for prefix in ["/servicediscovery/v1", "/v1"] {
-        for path in ["catalog/services", "catalog/service/db", "health/service/db", "catalog/datacenters"] {
-            for query in ["", "?ns=team-b", "?ns=*", "?namespace=team-b"] {
+        for path in [
+            "catalog/services",
+            "catalog/service/db",
+            "health/service/db",
+            "health/state/any",
+            "catalog/nodes",
+            "catalog/node/n1",
+        ] {
+            for query in
+                ["", "?ns=team-b", "?ns=*", "?ns=team-b&ns=team-a", "?ns=team-b&index=1", "?namespace=team-a"]
+            {
                 let path = format!("{prefix}/{path}{query}");
                 assert_eq!(anonymous.get(&path).await.status, 401, "{path}");
-                for caller in &callers {
-                    assert_eq!(caller.get(&path).await.status, 404, "{path}");
-                }
+                assert_eq!(nobody.get(&path).await.status, 403, "{path}");
+                refused(&paula.get(&path).await, "cannot list resource \"services\"");
+            }
+            for query in ["?ns=team-a", "?ns=team-a&ns=team-b", "?ns=team-a&filter=Namespace+!%3D+team-a"] {
+                let own = paula.get(&format!("{prefix}/{path}{query}")).await;
+                assert!(!own.text().contains("team-b"), "{path}{query}: {own:?}");
             }
         }
+        let own = paula.get(&format!("{prefix}/catalog/service/db?ns=team-a")).await;
+        assert!(own.text().contains("db-of-team-a"), "{own:?}");
     }
-    let reply = paula.get("/apis/horchestra.io/v1/namespaces/team-b/services").await;
-    refused(&reply, "cannot list resource \"services\"");
 }
