@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use parking_lot::{Mutex, RwLock};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{CONTENT_TYPE, Metrics};
+use crate::metrics::{Form, Metrics, Readings};
 
 #[derive(Debug, thiserror::Error)]
 pub enum HealthError {
@@ -82,6 +82,16 @@ impl Checks {
     /// Whether every check passes.
     pub fn ready(&self) -> bool {
         self.looks().iter().all(|(_, look)| look().is_ok())
+    }
+
+    /// `ready{check}`: 1 for each check that passes, 0 for the others.
+    fn readings(&self) -> Readings {
+        let passed = self.looks().into_iter().map(|(name, look)| (name, f64::from(u8::from(look().is_ok()))));
+        let ready = ("check", passed.collect());
+        Readings {
+            gauges_by: vec![("ready", "Whether a check of readiness passes", ready)],
+            ..Readings::default()
+        }
     }
 
     fn looks(&self) -> Vec<(String, Look)> {
@@ -215,7 +225,10 @@ pub fn router(checks: Checks, metrics: Metrics) -> Router {
                 text(readyz_check(&shown.checks, &name, Detail::Shown))
             }),
         )
-        .route("/metrics", get(async |State(shown): State<Shown>| exposition(&shown.metrics)))
+        .route(
+            "/metrics",
+            get(async |State(shown): State<Shown>, headers: HeaderMap| exposition(&shown.metrics, &headers)),
+        )
         .with_state(Shown { checks, metrics })
 }
 
@@ -224,13 +237,15 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, HealthError> {
     TcpListener::bind(address).await.map_err(|source| HealthError::Bind { address, source })
 }
 
-/// Serves health and metrics until `closing` is cancelled.
+/// Serves health and metrics until `closing` is cancelled; the metrics tell of the checks as well.
 pub async fn serve(
     listener: TcpListener,
     checks: Checks,
     metrics: Metrics,
     closing: CancellationToken,
 ) -> Result<(), HealthError> {
+    let judged = checks.clone();
+    metrics.readings(move || judged.readings());
     axum::serve(listener, router(checks, metrics))
         .with_graceful_shutdown(closing.cancelled_owned())
         .await
@@ -250,9 +265,10 @@ fn text((status, body): (StatusCode, String)) -> Response {
         .into_response()
 }
 
-fn exposition(metrics: &Metrics) -> Response {
-    match metrics.encode() {
-        Ok(body) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], body).into_response(),
+fn exposition(metrics: &Metrics, headers: &HeaderMap) -> Response {
+    let form = Form::accepted(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+    match metrics.encode_as(form) {
+        Ok(body) => ([(header::CONTENT_TYPE, form.content_type())], body).into_response(),
         Err(error) => {
             tracing::error!(%error, "the metrics cannot be printed");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()

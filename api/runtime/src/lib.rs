@@ -15,6 +15,7 @@ pub mod peer;
 pub mod probe;
 mod process;
 pub mod proxy;
+mod readings;
 pub mod shutdown;
 pub mod tasks;
 pub mod telemetry;

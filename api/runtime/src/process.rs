@@ -27,63 +27,97 @@ pub fn raise_file_limit() {
     }
 }
 
+/// What every program says of itself under the same names, `process_…`.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessCollector {}
 
 impl Collector for ProcessCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        if let Some(bytes) = resident_bytes() {
-            let metric = ConstGauge::new(bytes);
-            let descriptor = encoder.encode_descriptor(
-                "process_resident_memory",
-                "Resident memory",
-                Some(&Unit::Bytes),
-                metric.metric_type(),
-            )?;
-            metric.encode(descriptor)?;
-        }
-        if let Some(seconds) = cpu_seconds() {
-            let metric = ConstCounter::new(seconds);
-            let descriptor = encoder.encode_descriptor(
-                "process_cpu",
-                "CPU time, user and system",
+    fn encode(&self, mut page: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let stat = Stat::read();
+        if let Some(stat) = &stat {
+            let metric = ConstCounter::new(stat.cpu_seconds());
+            let (name, help) = ("process_cpu", "CPU time, user and system");
+            metric.encode(page.encode_descriptor(
+                name,
+                help,
                 Some(&Unit::Seconds),
                 metric.metric_type(),
-            )?;
-            metric.encode(descriptor)?;
+            )?)?;
         }
-        if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-            let metric = ConstGauge::new(i64::try_from(entries.count()).unwrap_or(i64::MAX));
-            let descriptor =
-                encoder.encode_descriptor("process_open_fds", "Open files", None, metric.metric_type())?;
-            metric.encode(descriptor)?;
+        let started = stat.as_ref().zip(booted()).map(|(stat, booted)| booted + stat.started_after());
+        let limit = getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, _)| soft as f64);
+        let files = fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as f64);
+        for (name, help, unit, value) in [
+            ("process_start_time", "Start of the process since the epoch", Some(&Unit::Seconds), started),
+            ("process_resident_memory", "Resident memory", Some(&Unit::Bytes), memory("VmRSS:")),
+            ("process_virtual_memory", "Virtual memory", Some(&Unit::Bytes), memory("VmSize:")),
+            ("process_open_fds", "Open files", None, files),
+            ("process_max_fds", "How many files may be open", None, limit),
+        ] {
+            let Some(value) = value else { continue };
+            let metric = ConstGauge::new(value);
+            metric.encode(page.encode_descriptor(name, help, unit, metric.metric_type())?)?;
         }
         Ok(())
     }
 }
 
-fn resident_bytes() -> Option<i64> {
+/// Bytes, by the name that the kernel gives the line.
+fn memory(line: &str) -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
+    let line = status.lines().find_map(|found| found.strip_prefix(line))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024.0)
 }
 
-fn cpu_seconds() -> Option<f64> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The program's name may hold spaces and parentheses; the fields after it do not.
-    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
-    let (user, system): (f64, f64) = (fields.get(11)?.parse().ok()?, fields.get(12)?.parse().ok()?);
-    Some((user + system) / TICKS)
+/// When the machine was started, in seconds since the epoch.
+fn booted() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+/// The fields of /proc/self/stat after the program's name.
+struct Stat(Vec<f64>);
+
+impl Stat {
+    fn read() -> Option<Stat> {
+        let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        // The program's name may hold spaces and parentheses; the fields after it do not. The first is a letter.
+        let fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().skip(1);
+        Some(Stat(fields.map_while(|field| field.parse().ok()).collect()))
+    }
+
+    /// A time of the n-th field as the manual numbers them.
+    fn seconds(&self, field: usize) -> f64 {
+        self.0.get(field - 4).copied().unwrap_or_default() / TICKS
+    }
+
+    fn cpu_seconds(&self) -> f64 {
+        self.seconds(14) + self.seconds(15)
+    }
+
+    /// How long after the machine.
+    fn started_after(&self) -> f64 {
+        self.seconds(22)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, SystemTime};
 
     #[test]
-    fn this_process_uses_memory() {
-        assert!(resident_bytes().unwrap() > 0);
-        assert!(cpu_seconds().unwrap() >= 0.0);
+    fn this_process_uses_memory_and_began_a_while_ago() {
+        assert!(memory("VmRSS:").unwrap() > 0.0);
+        assert!(memory("VmSize:").unwrap() >= memory("VmRSS:").unwrap());
+        assert!(memory("VmNothing:").is_none());
+        let stat = Stat::read().unwrap();
+        assert!(stat.cpu_seconds() >= 0.0);
+        let started = Duration::from_secs_f64(booted().unwrap() + stat.started_after());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        // The kernel rounds the time of its start to whole seconds.
+        assert!(started <= now + Duration::from_secs(2), "{started:?} {now:?}");
+        assert!(started + Duration::from_secs(86_400) > now, "tests do not run for days");
     }
 }

@@ -192,6 +192,8 @@ impl Tasks {
         // Made before the task starts and owned by it: it ends with the task however that ends.
         let entry = Entry { set: self.set.clone(), id, name };
         self.set.metrics.running.get_or_create(&TaskLabels { task: name }).inc();
+        // Shown from the start: what appears only when it has happened once shows no increase then.
+        drop(self.set.metrics.panics.get_or_create(&TaskLabels { task: name }));
         let metrics = self.set.metrics.clone();
         let tracker = if awaited { &self.set.tracker } else { &self.set.background };
         // Not an async block: it would keep room for the work twice, and there may be several for each connection.

@@ -36,7 +36,7 @@ async fn the_listener_answers_probes_and_metrics_until_it_is_closed() {
         ("GET", "/readyz/database", 503, "starting\n"),
         ("GET", "/readyz?exclude=database", 200, "ok"),
         ("GET", "/readyz/other", 404, "no such check\n"),
-        ("GET", "/metrics", 200, "# EOF\n"),
+        ("GET", "/metrics", 200, "\n"),
         ("POST", "/metrics", 405, ""),
         ("GET", "/", 404, ""),
     ] {
@@ -44,9 +44,13 @@ async fn the_listener_answers_probes_and_metrics_until_it_is_closed() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {path}: {answer}");
         assert!(answer.ends_with(end), "{method} {path}: {answer}");
     }
+    let page = ask(address, "GET", "/metrics").await;
+    assert!(page.contains("content-type: text/plain; version=0.0.4"), "{page}");
+    assert!(page.contains("horchestra_ready{check=\"database\"} 0"), "{page}");
     database.pass();
     let answer = ask(address, "GET", "/readyz?verbose").await;
     assert!(answer.ends_with("[+]database ok\nreadyz check passed\n"), "{answer}");
+    assert!(ask(address, "GET", "/metrics").await.contains("horchestra_ready{check=\"database\"} 1"));
 
     closing.cancel();
     tokio::time::timeout(DEADLINE, serving).await.unwrap().unwrap().unwrap();

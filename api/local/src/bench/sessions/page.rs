@@ -34,8 +34,8 @@ impl Look {
         Ok(Look {
             sessions: sum(&page, "horchestra_gate_sessions"),
             heartbeats: sum(&page, "horchestra_gate_heartbeats_total"),
-            memory: sum(&page, "horchestra_process_resident_memory_bytes"),
-            cpu: sum(&page, "horchestra_process_cpu_seconds_total"),
+            memory: sum(&page, "process_resident_memory_bytes"),
+            cpu: sum(&page, "process_cpu_seconds_total"),
             page,
         })
     }
