@@ -80,7 +80,7 @@ fn fingerprint_of(text: &str) -> Result<String, String> {
 
 /// Runs a command to its end.
 pub async fn run(args: &CertificatesArgs) -> anyhow::Result<ExitCode> {
-    let store = serve::open_store(&args.database)?;
+    let store = serve::open_store(&args.database, None)?;
     let done = act(&store, &args.action).await;
     store.shutdown().await;
     done

@@ -223,7 +223,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 }
 
 async fn check(database: &DatabaseArgs) -> anyhow::Result<ExitCode> {
-    let store = serve::open_store(database)?;
+    let store = serve::open_store(database, None)?;
     let loaded = tokio::time::timeout(Duration::from_secs(30), store.ready()).await;
     if loaded.is_err() {
         bail!("the database could not be read within 30 s");

@@ -23,7 +23,6 @@ mod render;
 mod secret_keys;
 pub mod serve;
 pub mod server;
-mod store_metrics;
 mod usage;
 
 pub use access::{Known, Permit};

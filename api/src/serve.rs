@@ -14,6 +14,7 @@ use horchestra_core::gates::Gate;
 use horchestra_runtime::args::{DatabaseArgs, TokenArgs};
 use horchestra_runtime::follow::follow;
 use horchestra_runtime::keys::KeysInUse;
+use horchestra_runtime::metrics::Readings;
 use horchestra_runtime::tls::{
     ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer, TlsMetrics,
 };
@@ -22,8 +23,8 @@ use horchestra_service::denied::Denials;
 use horchestra_service::sealing::{self, missing_keys_patiently};
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{CachedRules, Service, ServiceConfig};
-use horchestra_store::postgres::{Options, PostgresBackend};
-use horchestra_store::{Store, StoreOptions};
+use horchestra_store::postgres::{Observer, Options, PostgresBackend};
+use horchestra_store::{Store, StoreOptions, StoreReadings};
 use tokio::net::TcpListener;
 
 use crate::app::{App, PATIENCE, Parts};
@@ -32,15 +33,15 @@ use crate::handlers::health::add_checks;
 use crate::metrics::Metrics;
 use crate::relay::Relay;
 use crate::server::{Limits, Listener};
-use crate::store_metrics::StoreCollector;
 
-/// The store over the database that the arguments name. It loads in the background.
-pub fn open_store(args: &DatabaseArgs) -> anyhow::Result<Store> {
+/// The store over the database that the arguments name. It loads in the background. `observer` is told of its
+/// statements.
+pub fn open_store(args: &DatabaseArgs, observer: Option<Observer>) -> anyhow::Result<Store> {
     let options = Options {
         application: "horchestra-api".to_owned(),
         connections: args.database_connections,
         listen_url: args.database_listen_url.clone(),
-        ..Options::default()
+        observer,
     };
     let backend =
         PostgresBackend::open(&args.database_url, options).context("the database cannot be used")?;
@@ -117,8 +118,12 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         .client("own", "gateway-authorities", &client)
         .register(&page);
     let mut secret_keys = load_keys(args.secrets.secret_keys.as_deref())?;
-    let store = open_store(&args.database)?;
-    page.collector(Box::new(StoreCollector::new(store.metrics())));
+    let store = open_store(&args.database, Some(Arc::new(page.statements())))?;
+    let shown = store.clone();
+    page.readings(move || {
+        let StoreReadings { counters, gauges, gauges_by, histograms } = shown.readings();
+        Readings { counters, gauges, gauges_by, histograms }
+    });
     let checks = Checks::new();
     let authorizer = Arc::new(Authorizer::new(CachedRules::new(store.clone())));
     add_checks(&checks, &store, &authorizer);

@@ -9,6 +9,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Unit;
 
 use crate::gate::Gate;
 use crate::term::Standing;
@@ -34,6 +36,7 @@ pub struct GateMetrics {
     pub sessions_ended: Counter,
     pub heartbeats: Counter,
     pub pushes: Counter,
+    push_bytes: Histogram,
     pub pushes_withheld: Counter,
     pub push_records: Counter,
     pub secrets_unopened: Counter,
@@ -66,6 +69,12 @@ impl GateMetrics {
             sessions_ended: metrics.counter("gate_sessions_ended", "Sessions ended"),
             heartbeats: metrics.counter("gate_heartbeats", "Heartbeats recorded"),
             pushes: metrics.counter("gate_pushes", "Desired states offered to nodes"),
+            push_bytes: metrics.register_with_unit(
+                "gate_push",
+                "Size of the desired states offered to nodes",
+                Unit::Bytes,
+                Histogram::new(exponential_buckets(1024.0, 4.0, 7)),
+            ),
             pushes_withheld: metrics
                 .counter("gate_pushes_withheld", "Times that a desired state could not be sent"),
             push_records: metrics
@@ -110,6 +119,12 @@ impl GateMetrics {
         Arc::new(move |fate: Fate, count| {
             observed.get_or_create(&FateLabels { fate: fate.word() }).inc_by(count);
         })
+    }
+
+    /// A desired state of so many bytes was offered.
+    #[expect(clippy::cast_precision_loss, reason = "messages are small")]
+    pub fn pushed(&self, bytes: usize) {
+        self.push_bytes.observe(bytes as f64);
     }
 
     pub fn dropped(&self, why: &'static str) {

@@ -13,6 +13,7 @@ use horchestra_auth::{DenyList, SecretKeys};
 use horchestra_core::kind::Kind;
 use horchestra_runtime::follow::follow;
 use horchestra_runtime::keys::KeysInUse;
+use horchestra_runtime::metrics::Readings;
 use horchestra_runtime::tls::{KeyPairFiles, TlsMetrics};
 use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, raise_file_limit, telemetry};
 use horchestra_service::denied::Denials;
@@ -20,8 +21,7 @@ use horchestra_service::sealing::{self, missing_keys_patiently};
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{Service, ServiceConfig};
 use horchestra_store::postgres::{self, PostgresBackend};
-use horchestra_store::{Store, StoreOptions};
-use prometheus_client::encoding::EncodeLabelSet;
+use horchestra_store::{Store, StoreOptions, StoreReadings};
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
@@ -34,16 +34,12 @@ use crate::tokens::{AgentCa, Tokens};
 /// How long the database may be away before this process says that it is not ready.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StatementLabels {
-    statement: &'static str,
-}
-
 /// Runs until a signal or a failure.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     telemetry::init(&args.telemetry)?;
     raise_file_limit();
-    let metrics = Metrics::new("nodegate", env!("CARGO_PKG_VERSION"), option_env!("HORCHESTRA_COMMIT"));
+    let metrics =
+        Metrics::new("horchestra-nodegate", env!("CARGO_PKG_VERSION"), option_env!("HORCHESTRA_COMMIT"));
     let tasks = Tasks::new(&metrics);
     let shutdown = Shutdown::install(&args.shutdown(), &tasks)?;
     let checks = Checks::new();
@@ -218,22 +214,23 @@ async fn listen(address: SocketAddr, whom: &str) -> anyhow::Result<TcpListener> 
 
 /// The store on PostgreSQL, with the kinds that a gateway looks at.
 fn open_store(args: &Args, metrics: &Metrics) -> anyhow::Result<(Store, Arc<PostgresBackend>)> {
-    let statements = metrics.durations::<StatementLabels>("sql_statement", "Statements of the catalogue");
-    let observer = move |name: &'static str, took: Duration| {
-        statements.get_or_create(&StatementLabels { statement: name }).observe(took.as_secs_f64());
-    };
     let options = postgres::Options {
         // Of its own: by it the next process of this name finds out whether this one is still there.
         application: format!("horchestra-nodegate {}", Uuid::new_v4()),
         connections: args.database.database_connections,
         listen_url: args.database.database_listen_url.clone(),
-        observer: Some(Arc::new(observer)),
+        observer: Some(Arc::new(metrics.statements())),
     };
     let backend =
         PostgresBackend::open(&args.database.database_url, options).context("opening the database")?;
     let mut kinds = vec![Kind::Namespace, Kind::Event];
     kinds.extend(feed::KINDS);
     let store = Store::open(backend.clone(), StoreOptions { kinds, ..StoreOptions::default() });
+    let shown = store.clone();
+    metrics.readings(move || {
+        let StoreReadings { counters, gauges, gauges_by, histograms } = shown.readings();
+        Readings { counters, gauges, gauges_by, histograms }
+    });
     Ok((store, backend))
 }
 

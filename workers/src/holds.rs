@@ -15,6 +15,7 @@ use horchestra_core::kinds::node::{CONDITION_HELD, Node};
 use horchestra_core::reasons;
 use horchestra_runtime::Metrics;
 use horchestra_service::{DoorError, HoldVerdict, Recorder, RequestContext, Service, Subject};
+use horchestra_store::pushes::reason;
 use horchestra_store::{Change, ChangeKind, Hold};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -47,7 +48,11 @@ impl HoldMetrics {
         }
     }
 
-    fn show(&self, counts: BTreeMap<String, i64>) {
+    /// Reasons that no node has are shown as well, so that one that begins is an increase.
+    fn show(&self, mut counts: BTreeMap<String, i64>) {
+        for reason in reason::ALL {
+            counts.entry(reason.to_owned()).or_default();
+        }
         self.held.clear();
         for (reason, count) in counts {
             self.held.get_or_create(&ReasonLabels { reason }).set(count);

@@ -13,3 +13,4 @@ pub mod run;
 pub mod scheduler;
 pub mod sets;
 pub mod substrate;
+pub mod survey;

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use horchestra_core::kind::Kind;
+use horchestra_runtime::metrics::Readings;
 use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, telemetry};
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{Fate, Observer, Recorder, Service, ServiceConfig};
-use horchestra_store::Store;
 use horchestra_store::backend::Retention;
 use horchestra_store::postgres::{Options, PostgresBackend};
 use horchestra_store::store::StoreOptions;
+use horchestra_store::{Store, StoreReadings};
 use prometheus_client::encoding::EncodeLabelSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -30,6 +31,7 @@ use crate::scheduler::plugins;
 use crate::scheduler::reconcile::Scheduler;
 use crate::sets::{SetMetrics, Sets};
 use crate::substrate::{LoopMetrics, Reconciler, Runner, RunnerOptions};
+use crate::survey;
 
 /// How long the database may be away before this process says that it is not ready.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,7 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs until a signal or a failure.
 pub async fn run(args: Args) -> Result<ExitCode> {
     telemetry::init(&args.telemetry)?;
-    let metrics = Metrics::new("workers", env!("CARGO_PKG_VERSION"), option_env!("HORCHESTRA_COMMIT"));
+    let metrics =
+        Metrics::new("horchestra-workers", env!("CARGO_PKG_VERSION"), option_env!("HORCHESTRA_COMMIT"));
     let tasks = Tasks::new(&metrics);
     let shutdown = Shutdown::install(&args.shutdown, &tasks)?;
     let checks = Checks::new();
@@ -56,7 +59,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
             application: "horchestra-workers".to_owned(),
             connections: args.database.database_connections,
             listen_url: args.database.database_listen_url.clone(),
-            ..Options::default()
+            observer: Some(Arc::new(metrics.statements())),
         },
     )
     .context("opening the database")?;
@@ -65,6 +68,11 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let kinds = Kind::ALL.to_vec();
     let store = Store::open(backend, StoreOptions { kinds, ..StoreOptions::default() });
     watch_store(&checks, &store);
+    let shown = store.clone();
+    metrics.readings(move || {
+        let StoreReadings { counters, gauges, gauges_by, histograms } = shown.readings();
+        Readings { counters, gauges, gauges_by, histograms }
+    });
     let wanted = Wanted {
         node_ready_timeout: args.node_ready_timeout,
         node_lost_after: args.node_lost_after,
@@ -98,6 +106,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let compaction =
         Compaction::new(service.clone(), Retention::default(), EventRetention::default(), &metrics);
     let holds = HoldMetrics::new(&metrics);
+    tasks.spawn("survey", survey::follow(store.clone(), &metrics, shutdown.stopping().clone()));
     let metrics = LoopMetrics::new(&metrics);
     let start = Start { store: &store, options: &options, metrics, tasks: &tasks, shutdown: &shutdown };
     start.run(Scheduler::new(service.clone(), profile, recorder.clone(), scheduler));

@@ -60,7 +60,9 @@ use crate::presence::{
     SessionRow, TokenForm,
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
+use crate::readings::PoolUse;
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
+use crate::survey::Survey;
 use crate::types::{Attribution, Change, Committed, Entry, Item, Refusal, Revision};
 
 /// A call that the backend could not answer.
@@ -466,4 +468,16 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Values of the space of Services' addresses that were given back within this time, by value.
     fn released_claims<'a>(&'a self, space: &'a str, within: Duration) -> Answer<'a, Vec<String>>;
+
+    // ---- what a backend shows of itself -------------------------------------------------------------------
+
+    /// The connections of this process at this moment.
+    fn pools(&self) -> Vec<PoolUse> {
+        Vec::new()
+    }
+
+    /// See the module `survey`. A backend with nothing to say answers nothing.
+    fn survey(&self) -> Answer<'_, Survey> {
+        Box::pin(std::future::ready(Ok(Survey::default())))
+    }
 }

@@ -64,6 +64,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// How many items wait, and how many may.
+    pub fn length(&self) -> (usize, usize) {
+        let limit = self.sender.max_capacity();
+        (limit - self.sender.capacity(), limit)
+    }
+
     pub async fn commit(&self, item: Item) -> Outcome {
         item.check().map_err(CommitError::Rejected)?;
         let began = Instant::now();

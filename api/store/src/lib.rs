@@ -66,8 +66,10 @@ mod metrics;
 pub mod postgres;
 mod presence;
 pub mod pushes;
+mod readings;
 pub mod sealing;
 pub mod store;
+pub mod survey;
 mod tail;
 pub mod types;
 
@@ -78,5 +80,7 @@ pub use backend::{
 pub use memory::{MemoryBackend, MemoryDatabase};
 pub use metrics::{Count, Histogram, StoreMetrics};
 pub use pushes::{Hold, Holding, Holds, Loss, PushChange, PushRecord};
+pub use readings::{PoolUse, StoreReadings};
 pub use store::*;
+pub use survey::Survey;
 pub use types::*;

@@ -19,10 +19,6 @@ impl Count {
     pub(crate) fn sub(&self, less: u64) {
         self.0.fetch_sub(less, Ordering::Relaxed);
     }
-
-    pub(crate) fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
 }
 
 /// A distribution over fixed buckets.
@@ -92,8 +88,6 @@ pub struct StoreMetrics {
     pub settled: Count,
     /// Batches put on the cache without being read back.
     pub applied_directly: Count,
-    /// Revisions between the newest one heard of and the cache (gauge).
-    pub tail_lag: Count,
     /// Rows that the tail read.
     pub tail_rows: Count,
     /// Holes found in the log: each is a bug somewhere.
@@ -126,7 +120,6 @@ impl Default for StoreMetrics {
             bisected: Count::default(),
             settled: Count::default(),
             applied_directly: Count::default(),
-            tail_lag: Count::default(),
             tail_rows: Count::default(),
             holes: Count::default(),
             resyncs: Count::default(),

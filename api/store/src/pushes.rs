@@ -41,6 +41,17 @@ pub mod reason {
     pub const OLDER_THAN_DATABASE: &str = "OlderThanDatabase";
     /// An operator asked for it.
     pub const REQUESTED: &str = "Requested";
+
+    /// Those that processes find by themselves, and those that operators give.
+    pub const ALL: [&str; 7] = [
+        HISTORY_LOST,
+        DATABASE_REPLACED,
+        HISTORY_UNPROVEN,
+        RECORD_AHEAD,
+        UNEXPLAINED,
+        OLDER_THAN_DATABASE,
+        REQUESTED,
+    ];
 }
 
 /// Something that a node may hold: an Application, or a volume of its own.

@@ -25,6 +25,7 @@ use crate::memory::MemoryBackend;
 use crate::metrics::StoreMetrics;
 use crate::pushes::{Holds, PushChange, PushRecord};
 use crate::sealing::KeyUse;
+use crate::survey::Survey;
 use crate::tail::{self, Tail};
 use crate::types::{Change, CommitError, Committed, Entry, Item, Revision};
 
@@ -551,6 +552,32 @@ impl Store {
         }
     }
 
+    /// How far the cache is behind what was committed.
+    pub(crate) fn tail_lag(&self) -> TailLag {
+        let Inner { backend, cache, tail, .. } = &*self.inner;
+        let hint = *backend.hints().borrow();
+        TailLag {
+            revisions: hint.latest.saturating_sub(cache.progress().revision).max(0),
+            since: tail.incomplete_for(),
+            listening: hint.connected,
+        }
+    }
+
+    /// Writes that wait for the committer, and how many may.
+    pub(crate) fn queue_length(&self) -> (usize, usize) {
+        self.inner.queue.length()
+    }
+
+    /// The kinds that the cache holds.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.inner.cache.kinds().iter().copied()
+    }
+
+    /// What the database says of itself.
+    pub async fn survey(&self) -> Result<Survey, ReadError> {
+        read(self.inner.backend.survey()).await
+    }
+
     /// Counters, for whoever exports them.
     pub fn metrics(&self) -> Arc<StoreMetrics> {
         Arc::clone(&self.inner.metrics)
@@ -572,6 +599,16 @@ async fn read<T>(answer: impl Future<Output = Result<T, BackendError>>) -> Resul
             BackendError::Unavailable(_) | BackendError::Unknown(_) => ReadError::Unavailable,
         }
     })
+}
+
+/// How far a cache is behind.
+pub(crate) struct TailLag {
+    /// Known to have been committed and not yet in the cache.
+    pub revisions: Revision,
+    /// How long ago nothing was missing for certain.
+    pub since: Duration,
+    /// Whether notifications can be heard.
+    pub listening: bool,
 }
 
 /// How the store of this process is doing.

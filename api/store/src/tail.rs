@@ -85,6 +85,8 @@ struct Contact {
     failing: bool,
     /// A read is under way since then.
     asking: Option<Instant>,
+    /// The cache held everything that had been committed by then.
+    complete: Instant,
 }
 
 /// What a read of the log showed.
@@ -103,7 +105,13 @@ impl Tail {
         Tail {
             wake: Notify::new(),
             own: watch::Sender::new(Own::default()),
-            contact: Mutex::new(Contact { last: Instant::now(), since: None, failing: true, asking: None }),
+            contact: Mutex::new(Contact {
+                last: Instant::now(),
+                since: None,
+                failing: true,
+                asking: None,
+                complete: Instant::now(),
+            }),
             home: Mutex::new(Home::Open { until: Instant::now() }),
         }
     }
@@ -157,12 +165,24 @@ impl Tail {
     fn answered(&self, asked: Instant) {
         let mut contact = self.contact.lock();
         let since = contact.since.filter(|_| !contact.failing).or_else(|| Some(Instant::now()));
-        let answered = Contact { last: asked, since, failing: false, asking: None };
+        let answered =
+            Contact { last: asked, since, failing: false, asking: None, complete: contact.complete };
         let before = std::mem::replace(&mut *contact, answered);
         drop(contact);
         if before.failing {
             tracing::info!(away_ms = before.last.elapsed().as_millis() as u64, "store.tail.database_back");
         }
+    }
+
+    /// How long ago the cache is known to have held everything.
+    pub fn incomplete_for(&self) -> Duration {
+        self.contact.lock().complete.elapsed()
+    }
+
+    /// The read that was answered last left nothing to be read.
+    fn complete(&self) {
+        let mut contact = self.contact.lock();
+        contact.complete = contact.last;
     }
 
     /// Whether it is the first failure after an answer.
@@ -228,14 +248,13 @@ impl Follower {
         loop {
             // Seen before the read: whatever is hinted at from here on wakes us again.
             let hint = *hints.borrow_and_update();
-            let lag = hint.latest.saturating_sub(self.cache.position().revision);
-            self.cache.metrics.tail_lag.set(u64::try_from(lag).unwrap_or(0));
             match self.step(wanted).await {
                 Ok(next) => {
                     wanted = next;
                     if wanted.is_some() {
                         continue;
                     }
+                    self.tail.complete();
                     self.look_home().await;
                 }
                 Err(error) => {

@@ -274,6 +274,7 @@ async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced
             last.fleet = fleet;
             let (gate_then, session_then) = (Arc::clone(gate), Arc::clone(session));
             let revision = last.account.revision();
+            gate.metrics.pushed(message.encoded_len());
             session.outbound.offer(Push {
                 message,
                 on_taken: Box::new(move || {

@@ -56,4 +56,12 @@ impl LoopMetrics {
             pass_duration: metrics.durations("loop_pass_duration", "How long a pass takes"),
         }
     }
+
+    /// Shows the loop from the start: what appears only when it has happened once shows no increase then.
+    pub(super) fn begin(&self, labels: &LoopLabels) {
+        for counter in [&self.failed_passes, &self.panics, &self.writes, &self.refused_writes] {
+            drop(counter.get_or_create(labels));
+        }
+        drop(self.leading.get_or_create(labels));
+    }
 }

@@ -76,6 +76,7 @@ enum Passed {
 impl<R: Reconciler> Runner<R> {
     pub fn new(reconciler: R, store: Store, options: RunnerOptions, metrics: LoopMetrics) -> Runner<R> {
         let labels = LoopLabels { reconciler: reconciler.name() };
+        metrics.begin(&labels);
         Runner { reconciler, store, options, metrics, labels }
     }
 

@@ -19,6 +19,7 @@ use sqlx::{ConnectOptions, Connection};
 use tokio::time::error::Elapsed;
 
 use super::statements;
+use crate::readings::PoolUse;
 
 /// How long a call waits for a connection, and for one to be made, before the database counts as away.
 const CONNECT_LIMIT: Duration = Duration::from_secs(4);
@@ -73,6 +74,17 @@ impl Lanes {
             Err(PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_)) => {
                 Err(sqlx::Error::PoolTimedOut)
             }
+        }
+    }
+
+    pub(super) fn in_use(&self, pool: &'static str) -> PoolUse {
+        let status = self.0.status();
+        PoolUse {
+            pool,
+            open: status.size,
+            idle: status.available,
+            limit: status.max_size,
+            waiting: status.waiting,
         }
     }
 

@@ -48,6 +48,7 @@ mod rows;
 mod sealing;
 mod segments;
 pub mod statements;
+mod survey;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,7 +76,9 @@ use crate::presence::{
     SessionRow, TokenForm,
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
+use crate::readings::PoolUse;
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
+use crate::survey::Survey;
 use crate::types::{Committed, Item, Revision};
 
 pub use errors::MigrateError;
@@ -446,5 +449,13 @@ impl Backend for PostgresBackend {
 
     fn samples<'a>(&'a self, nodes: &'a [String], within: Duration) -> Answer<'a, Vec<SamplesRow>> {
         self.read_samples(nodes, within).boxed()
+    }
+
+    fn pools(&self) -> Vec<PoolUse> {
+        vec![self.writer.in_use("commit"), self.general.in_use("general")]
+    }
+
+    fn survey(&self) -> Answer<'_, Survey> {
+        self.read_survey().boxed()
     }
 }

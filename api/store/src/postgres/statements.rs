@@ -501,6 +501,35 @@ pub const PRUNE_SAMPLES: Statement = keyed(
      where h.node = old.node and h.at < clock_timestamp() - $1::bigint * interval '1 microsecond'",
 );
 
+/// What the server knows of itself: rows of (what, of which, number); see the crate's module `survey`. Tables that look
+/// like partitions of the log count as the log, attached or not.
+pub const SURVEY: Statement = keyed(
+    "survey",
+    "with tables as (select case when c.relname ~ '^events_[0-9]+$' then 'events' else c.relname::text end as of, \
+         pg_total_relation_size(c.oid) as bytes, pg_stat_get_live_tuples(c.oid) as live, \
+         pg_stat_get_dead_tuples(c.oid) as dead \
+         from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+         where n.nspname = 'horchestra' and c.relkind = 'r'), \
+     sessions as (select xact_start, wait_event_type from pg_stat_activity \
+         where datname = current_database() and pid <> pg_backend_pid()) \
+     select 'table_bytes' as what, of, sum(bytes)::float8 as value from tables group by of \
+     union all select 'table_rows', of, sum(live)::float8 from tables group by of \
+     union all select 'table_dead_rows', of, sum(dead)::float8 from tables group by of \
+     union all select 'lease_held', l.name, (e.held and l.until > clock_timestamp())::int::float8 \
+         from horchestra.leases l join horchestra.lease_epochs e using (name) \
+     union all select 'partitions', '', count(*)::float8 from pg_inherits \
+         where inhparent = 'horchestra.events'::regclass \
+     union all select 'notifications', '', pg_notification_queue_usage() \
+     union all select 'oldest_transaction', '', coalesce(extract(epoch from clock_timestamp() - least( \
+         (select min(xact_start) from sessions), \
+         (select min(prepared) from pg_prepared_xacts where database = current_database()))), 0)::float8 \
+     union all select 'lock_waits', '', count(*)::float8 from sessions where wait_event_type = 'Lock' \
+     union all select 'connections', '', count(*)::float8 + 1 from sessions \
+     union all select 'connections_limit', '', current_setting('max_connections')::float8 \
+     union all select 'transaction_age', '', age(datfrozenxid)::float8 from pg_database \
+         where datname = current_database()",
+);
+
 /// Partitions of the log with their bounds, lowest first. A pending detach is one that was interrupted.
 pub const PARTITIONS: Statement = keyed(
     "partitions",
@@ -629,6 +658,7 @@ pub const ALL: &[Statement] = &[
     RECORD_SAMPLES,
     SAMPLES,
     PRUNE_SAMPLES,
+    SURVEY,
     PARTITIONS,
     DETACHED_PARTITIONS,
     NEWEST_AGE,
