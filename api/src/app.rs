@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::catalog::Catalog;
 use crate::documents::Documents;
+use crate::fleet::Fleets;
 use crate::frames::Frames;
 use crate::handlers::logs::LogSlots;
 use crate::http::limits::{InFlight, Limits};
@@ -56,6 +57,7 @@ pub struct App {
     log_slots: Arc<LogSlots>,
     usage: Usage,
     catalog: Catalog,
+    fleets: Fleets,
     drain: CancellationToken,
     tasks: TaskTracker,
 }
@@ -76,6 +78,7 @@ impl App {
             log_slots: Arc::default(),
             usage: Usage::new(parts.service.store().clone()),
             catalog: Catalog::new(parts.service.store().clone()),
+            fleets: Fleets::default(),
             drain: CancellationToken::new(),
             tasks: TaskTracker::new(),
             parts,
@@ -140,6 +143,10 @@ impl App {
 
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
+    }
+
+    pub fn fleets(&self) -> &Fleets {
+        &self.fleets
     }
 
     /// The tasks that feed streams. They end with their streams, which end with the drain.

@@ -12,6 +12,7 @@ mod catalog;
 mod certificates;
 pub mod cli;
 mod documents;
+mod fleet;
 mod frames;
 mod handlers;
 pub mod hold;

@@ -80,17 +80,28 @@ impl Usage {
 impl Known {
     /// What was measured of a node.
     pub fn node(&self, node: &str) -> Option<&Measured> {
+        self.node_until(node).map(|(measured, _)| measured)
+    }
+
+    /// The same, and until when it says anything.
+    pub fn node_until(&self, node: &str) -> Option<(&Measured, Instant)> {
         let read = self.0.get(node)?;
         fresh(read, read.node.as_ref()?)
     }
 
     /// What was measured of an Application on the node that it is placed on; nobody else's word counts.
     pub fn app(&self, node: &str, uid: Uuid) -> Option<&Measured> {
+        self.app_until(node, uid).map(|(measured, _)| measured)
+    }
+
+    /// The same, and until when it says anything.
+    pub fn app_until(&self, node: &str, uid: Uuid) -> Option<(&Measured, Instant)> {
         let read = self.0.get(node)?;
         fresh(read, read.apps.get(&uid)?)
     }
 }
 
-fn fresh<'a>(read: &Read, aged: &'a Aged) -> Option<&'a Measured> {
-    (aged.age + read.at.elapsed() <= FRESH).then_some(&aged.measured)
+fn fresh<'a>(read: &Read, aged: &'a Aged) -> Option<(&'a Measured, Instant)> {
+    let until = read.at + FRESH.checked_sub(aged.age)?;
+    (Instant::now() <= until).then_some((&aged.measured, until))
 }

@@ -4,6 +4,7 @@ pub mod alias;
 mod catalog;
 pub mod discovery;
 pub mod doors;
+pub mod fleet;
 pub mod health;
 pub mod logs;
 mod options;
@@ -50,6 +51,7 @@ pub async fn dispatch(app: &Arc<App>, call: &Call) -> Result<Answer, Status> {
             usage::serve(app, call, resource).await
         }
         Route::Catalog(endpoint) => catalog::serve(app, call, endpoint).await,
+        Route::Fleet => fleet::serve(app, call).await,
         Route::Review { review, .. } => reviews::serve(app, call, review).await,
     }
 }

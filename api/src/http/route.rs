@@ -117,6 +117,8 @@ pub enum Route {
         group: String,
         version: String,
     },
+    /// `/metrics`: what was measured, of the whole fleet.
+    Fleet,
     OpenApiV2,
     /// `/openapi/v3`
     OpenApiIndex,
@@ -371,6 +373,7 @@ impl Route {
             Route::Issued(Issued::Review) => "tokenreviews",
             Route::Issued(_) => "openid",
             Route::Version => "version",
+            Route::Fleet => "metrics",
             Route::CoreVersions
             | Route::CoreResources
             | Route::Groups
@@ -490,6 +493,7 @@ impl Served {
             ["servicediscovery", "v1", rest @ ..] | ["v1", rest @ ..] => {
                 Endpoint::of(rest).map(Route::Catalog)
             }
+            ["metrics"] => Some(Route::Fleet),
             ["openapi", "v2"] => Some(Route::OpenApiV2),
             ["openapi", "v3"] => Some(Route::OpenApiIndex),
             ["openapi", "v3", "apis", group, version] => {

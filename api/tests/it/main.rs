@@ -17,6 +17,7 @@ mod crud;
 mod discovery;
 mod doors;
 mod events;
+mod fleet;
 mod forms;
 mod history;
 mod kinds;

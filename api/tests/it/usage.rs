@@ -23,7 +23,7 @@ const MIB: i64 = 1 << 20;
 const MOMENT: i64 = 1_700_000_000_000_000_000;
 
 /// What was counted twice within fifteen seconds, with this rate.
-fn measured(milli_cpu: i64, memory_bytes: i64) -> Measured {
+pub fn measured(milli_cpu: i64, memory_bytes: i64) -> Measured {
     let now = Sample {
         cpu_usec: 1_000_000 + milli_cpu * 15_000,
         cpu_throttled_usec: 4,
@@ -46,13 +46,13 @@ fn aged(measured: Measured) -> Aged {
 }
 
 /// Stands in for gateways: keeps what they would keep.
-struct Gateways<'a> {
+pub struct Gateways<'a> {
     store: &'a Store,
     sessions: HashMap<String, SessionGrant>,
 }
 
 impl<'a> Gateways<'a> {
-    async fn of(store: &'a Store, nodes: &[&str]) -> Gateways<'a> {
+    pub async fn of(store: &'a Store, nodes: &[&str]) -> Gateways<'a> {
         let gateway = Uuid::new_v4();
         store.renew_gateway(gateway, "127.0.0.1:1", Duration::from_secs(600)).await.unwrap();
         let mut sessions = HashMap::new();
@@ -69,7 +69,7 @@ impl<'a> Gateways<'a> {
         Gateways { store, sessions }
     }
 
-    async fn keep(&self, node: &str, usage: Option<Measured>, apps: &[(&Value, Measured)]) {
+    pub async fn keep(&self, node: &str, usage: Option<Measured>, apps: &[(&Value, Measured)]) {
         let text = |app: &Value, member: &str| app["metadata"][member].as_str().unwrap().to_owned();
         let apps = apps.iter().map(|(app, usage)| AppUsage {
             uid: text(app, "uid").parse().unwrap(),
@@ -85,7 +85,7 @@ impl<'a> Gateways<'a> {
 }
 
 /// A Node that is known to have two cores and eight GiB.
-async fn make_node(client: &Client, name: &str, labels: Value) {
+pub async fn make_node(client: &Client, name: &str, labels: Value) {
     let node = json!({"metadata": {"name": name, "labels": labels}, "spec": {}});
     let made = client.post(&format!("{CORE}/nodes"), &node).await;
     assert_eq!(made.status, 201, "{made:?}");
@@ -94,7 +94,7 @@ async fn make_node(client: &Client, name: &str, labels: Value) {
     assert_eq!(reply.status, 200, "{reply:?}");
 }
 
-async fn make_app(client: &Client, namespace: &str, name: &str, node: &str, labels: Value) -> Value {
+pub async fn make_app(client: &Client, namespace: &str, name: &str, node: &str, labels: Value) -> Value {
     let mut object = app(name);
     object["metadata"]["labels"] = labels;
     if !node.is_empty() {

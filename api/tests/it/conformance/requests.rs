@@ -42,7 +42,7 @@ async fn methods() {
     for path in [
         "/",
         "/nonsense",
-        "/metrics",
+        "/metrics/debug",
         "/apis/horchestra.io/v1/widgets",
         "/api/v1/secrets",
         "/apis/batch/v1/jobs",
