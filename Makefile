@@ -35,6 +35,7 @@ status: ## Say what runs
 # only build a part of all that a second time.
 test: ## Run every test (starts what it needs)
 	@command -v kubectl >/dev/null || echo "NOTE: no kubectl on PATH; the kubectl tests will say so and pass over"
+	@command -v prometheus >/dev/null || echo "NOTE: no prometheus on PATH; its test will say so and pass over most of it"
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		$(CARGO) nextest run --locked --workspace; \
 	else \

@@ -11,6 +11,7 @@ mod keys;
 mod leadership;
 mod leaks;
 mod lifecycle;
+mod monitoring;
 mod observing;
 mod pki;
 mod restore;
