@@ -117,6 +117,20 @@ impl Connection {
         }
     }
 
+    /// The bytes of a GET that must succeed, as they come to a client that takes gzip.
+    pub async fn squeezed(&mut self, path: &str) -> Result<Bytes> {
+        let request = Request::get(path)
+            .header("host", &self.host)
+            .header("accept-encoding", "gzip")
+            .body(Full::default())?;
+        self.sender.ready().await?;
+        let answer = self.sender.send_request(request).await?;
+        if !answer.status().is_success() {
+            bail!("GET {path}: {}", answer.status());
+        }
+        Ok(answer.into_body().collect().await?.to_bytes())
+    }
+
     /// The answer as it begins, for what goes on.
     pub async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>> {
         let content_type =

@@ -10,11 +10,13 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use horchestra_auth::pki::Process;
 use horchestra_testkit::{TempDir, free_port};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Empty};
 use hyper::Method;
+use hyper_util::rt::TokioIo;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sqlx::postgres::PgPoolOptions;
+use tokio::net::TcpStream;
 use tokio::process::Child;
 use tokio::task::JoinSet;
 
@@ -46,15 +48,16 @@ pub async fn measure(server: &Server, args: &BenchArgs) -> Result<Vec<Section>> 
 }
 
 /// One API replica on a database, and nothing else of a stack.
-struct Replica {
-    client: Client,
+pub struct Replica {
+    pub client: Client,
     process: Child,
+    metrics: u16,
     // Holds its certificates and its log.
     _home: TempDir,
 }
 
 impl Replica {
-    async fn start(url: &str) -> Result<Replica> {
+    pub async fn start(url: &str) -> Result<Replica> {
         let home = TempDir::new()?;
         let layout = Layout::create(home.path())?;
         let pki = layout.ensure_keys()?;
@@ -81,7 +84,7 @@ impl Replica {
             }
             match client.call(Method::GET, "/readyz", None).await {
                 Ok((status, _)) if status.is_success() => {
-                    return Ok(Replica { client, process, _home: home });
+                    return Ok(Replica { client, process, metrics, _home: home });
                 }
                 other => ensure!(Instant::now() < deadline, "the replica is not ready: {other:?}"),
             }
@@ -89,7 +92,23 @@ impl Replica {
         }
     }
 
-    async fn stop(mut self) -> Result<()> {
+    pub fn pid(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    /// Its own page of metrics.
+    pub async fn metrics(&self) -> Result<String> {
+        let stream = TcpStream::connect(("127.0.0.1", self.metrics)).await?;
+        let (mut sender, driver) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let mut carried = JoinSet::new();
+        carried.spawn(driver);
+        let request =
+            hyper::Request::get("/metrics").header("host", "localhost").body(Empty::<Bytes>::new())?;
+        let page = sender.send_request(request).await?.into_body().collect().await?.to_bytes();
+        Ok(String::from_utf8_lossy(&page).into_owned())
+    }
+
+    pub async fn stop(mut self) -> Result<()> {
         if let Some(pid) = self.process.id().and_then(|pid| i32::try_from(pid).ok()) {
             kill(Pid::from_raw(pid), Signal::SIGTERM)?;
         }

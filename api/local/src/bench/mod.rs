@@ -5,6 +5,7 @@
 //! both run alternately on one private PostgreSQL with durable commits (the workload about stopped processes
 //! on a stack of its own), and the median of the pairs is reported with its range. A workload that loses, repeats or reorders anything fails, however quick it is.
 
+mod fleet;
 mod https;
 mod lists;
 mod object;
@@ -76,6 +77,8 @@ pub enum Workload {
     /// A fleet of nodes on one gateway, idle and busy, its return after kill -9, and the way of changes to its nodes,
     /// beside the bounds for it.
     Sessions,
+    /// The metrics page of 50,000 Applications on 5,000 nodes, beside COPY of their samples.
+    Fleet,
 }
 
 impl BenchArgs {
@@ -140,6 +143,9 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         let (sections, missed) = sessions::measure(&server, &args).await?;
         sections.into_iter().for_each(|section| report.add(section));
         over = missed;
+    }
+    if args.wants(Workload::Fleet) {
+        report.add(fleet::measure(&server, &args).await?);
     }
     report.write(&args.out)?;
     ensure!(over.is_empty(), "over the bound: {}", over.join("; "));
