@@ -55,6 +55,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
+use crate::announce::Announcement;
 use crate::presence::{
     DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant,
     SessionRow, TokenForm,
@@ -421,6 +422,11 @@ pub trait Backend: Send + Sync + 'static {
     fn deny_certificates<'a>(&'a self, denied: &'a DeniedCertificates, reason: &'a str) -> Answer<'a, ()>;
     /// Whether anything was denied for this name or fingerprint.
     fn allow_certificates<'a>(&'a self, of: &'a str) -> Answer<'a, bool>;
+
+    /// Says that a process is there, and how far it has read the log.
+    fn announce<'a>(&'a self, announcement: &'a Announcement, revision: Revision) -> Answer<'a, ()>;
+    /// Says that it is there no more.
+    fn withdraw(&self, id: Uuid) -> Answer<'_, ()>;
 
     /// Removes, of each sort at most `limit`, what was last heard of longer ago than `age` and stands for
     /// nothing any more.

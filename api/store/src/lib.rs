@@ -56,6 +56,7 @@
 //! anything but a hint.
 
 pub mod addresses;
+mod announce;
 pub mod backend;
 pub mod batch;
 mod cache;
@@ -74,6 +75,7 @@ mod tail;
 pub mod types;
 
 pub use addresses::{AddressDemand, AddressLease, KnownAddress, Leased, MOST_LEASES};
+pub use announce::Announcement;
 pub use backend::{
     Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings, Upkeep,
 };

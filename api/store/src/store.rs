@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
+use crate::announce::{self, Announcement};
 use crate::backend::{
     Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings, Upkeep,
 };
@@ -576,6 +577,12 @@ impl Store {
     /// What the database says of itself.
     pub async fn survey(&self) -> Result<Survey, ReadError> {
         read(self.inner.backend.survey()).await
+    }
+
+    /// Says now and then that this process is there, until the store is shut down.
+    pub fn announce(&self, announcement: Announcement) {
+        let Inner { backend, cache, tracker, stop, .. } = &*self.inner;
+        tracker.spawn(announce::run(announcement, Arc::clone(backend), Arc::clone(cache), stop.clone()));
     }
 
     /// Counters, for whoever exports them.

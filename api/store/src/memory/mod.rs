@@ -33,6 +33,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
+use crate::announce::Announcement;
 use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
@@ -510,6 +511,15 @@ impl Backend for MemoryBackend {
 
     fn allow_certificates<'a>(&'a self, of: &'a str) -> Answer<'a, bool> {
         self.with(|state, _| state.presence.allow(of))
+    }
+
+    /// Nobody looks at them here.
+    fn announce<'a>(&'a self, _announcement: &'a Announcement, _revision: Revision) -> Answer<'a, ()> {
+        self.with(|_, _| ())
+    }
+
+    fn withdraw(&self, _id: Uuid) -> Answer<'_, ()> {
+        self.with(|_, _| ())
     }
 
     fn claim_sessions(

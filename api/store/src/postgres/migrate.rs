@@ -33,6 +33,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (11, "addresses", include_str!("../../../../migrations/0011_addresses.sql")),
     (12, "samples", include_str!("../../../../migrations/0012_samples.sql")),
     (13, "gateways", include_str!("../../../../migrations/0013_gateways.sql")),
+    (14, "inspect", include_str!("../../../../migrations/0014_inspect.sql")),
 ];
 
 /// Held while migrating; another than the driver's own, which does not cover the making of its table.
@@ -91,7 +92,10 @@ async fn run(connection: &mut PgConnection) -> Result<(), MigrateError> {
     migrator.create_schema("horchestra");
     migrator.dangerous_set_table_name("horchestra.migrations");
     migrator.set_ignore_missing(true);
-    migrator.run_direct(None, connection, false).await.map_err(MigrateError::Run)
+    migrator.run_direct(None, connection, false).await.map_err(MigrateError::Run)?;
+    // Of tables that are new, and in case the roles could not be made before.
+    let granted = sqlx::query("select horchestra.grant_roles()").execute(connection).await;
+    granted.map(drop).map_err(MigrateError::Statement)
 }
 
 async fn seed_if_new(url: &str, connection: &mut PgConnection) -> Result<(), MigrateError> {

@@ -67,6 +67,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
+use crate::announce::Announcement;
 use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
@@ -348,6 +349,14 @@ impl Backend for PostgresBackend {
 
     fn allow_certificates<'a>(&'a self, of: &'a str) -> Answer<'a, bool> {
         self.remove_denied(of).boxed()
+    }
+
+    fn announce<'a>(&'a self, announcement: &'a Announcement, revision: Revision) -> Answer<'a, ()> {
+        self.write_announcement(announcement, revision).boxed()
+    }
+
+    fn withdraw(&self, id: Uuid) -> Answer<'_, ()> {
+        self.remove_announcement(id).boxed()
     }
 
     fn claim_sessions(

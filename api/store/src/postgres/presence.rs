@@ -9,11 +9,13 @@ use uuid::Uuid;
 
 use super::statements::{self, Statement};
 use super::{PostgresBackend, errors};
+use crate::announce::Announcement;
 use crate::backend::{BackendError, Pruned};
 use crate::presence::{
     DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant,
     SessionRow, TokenForm,
 };
+use crate::types::Revision;
 
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
@@ -145,6 +147,26 @@ impl PostgresBackend {
     pub(super) async fn remove_denied(&self, of: &str) -> Result<bool, BackendError> {
         let query = sqlx::query(statements::ALLOW.sql).bind(of);
         Ok(self.change(statements::ALLOW, query).await?.rows_affected() > 0)
+    }
+
+    pub(super) async fn write_announcement(
+        &self,
+        announcement: &Announcement,
+        revision: Revision,
+    ) -> Result<(), BackendError> {
+        let Announcement { id, program, place, version } = announcement;
+        let query = sqlx::query(statements::ANNOUNCE.sql)
+            .bind(id)
+            .bind(program)
+            .bind(place)
+            .bind(version)
+            .bind(revision);
+        self.change(statements::ANNOUNCE, query).await.map(drop)
+    }
+
+    pub(super) async fn remove_announcement(&self, id: Uuid) -> Result<(), BackendError> {
+        let query = sqlx::query(statements::WITHDRAW.sql).bind(id);
+        self.change(statements::WITHDRAW, query).await.map(drop)
     }
 
     pub(super) async fn remove_presence(&self, age: Duration, limit: usize) -> Result<Pruned, BackendError> {

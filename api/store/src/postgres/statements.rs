@@ -305,6 +305,11 @@ pub const NAME_GATEWAY: Statement =
 pub const RETIRE_GATEWAY: Statement =
     keyed("retire_gateway", "delete from horchestra.gateways where id = $1");
 
+/// $1 id, $2 program, $3 place, $4 version, $5 revision.
+pub const ANNOUNCE: Statement =
+    keyed("announce", "select horchestra.announce($1::uuid, $2::text, $3::text, $4::text, $5::bigint)");
+pub const WITHDRAW: Statement = keyed("withdraw", "delete from horchestra.processes where id = $1");
+
 /// $1 nodes, $2 gateways, $3 peers, $4 certificates, $5 new sessions, $6 how long a silent one is spared. Answers
 /// those that were granted, by their place; a node that stands there twice is judged twice.
 pub const CLAIM_SESSIONS: Statement = keyed(
@@ -630,6 +635,8 @@ pub const ALL: &[Statement] = &[
     RENEW_GATEWAY,
     NAME_GATEWAY,
     RETIRE_GATEWAY,
+    ANNOUNCE,
+    WITHDRAW,
     CLAIM_SESSIONS,
     RELEASE_SESSIONS,
     TOUCH_SESSIONS,

@@ -1,10 +1,12 @@
 //! What only PostgreSQL has to show: schema, plans, partitions, and that it does as the oracle does.
 
 pub mod database;
+mod inspect;
 mod leaving;
 mod listening;
 mod oracle;
 mod races;
+mod roles;
 mod samples;
 mod schema;
 mod upkeep;
