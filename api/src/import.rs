@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use horchestra_auth::KeyRing;
+use horchestra_runtime::Progress;
 use horchestra_runtime::args::{DatabaseArgs, TelemetryArgs};
 use horchestra_service::import::{self, Dump, ImportError};
 use horchestra_store::postgres::{Options, PostgresBackend};
@@ -48,7 +49,10 @@ pub async fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let options = Options { application: "horchestra-import".to_owned(), ..Options::default() };
     let backend =
         PostgresBackend::open(&args.database.database_url, options).context("the database cannot be used")?;
-    let outcome = import::import(&*backend, ring.as_ref(), &dump).await;
+    let progress = Progress::new("importing");
+    let outcome =
+        import::import_telling(&*backend, ring.as_ref(), &dump, &|done, of| progress.at(done, of)).await;
+    drop(progress);
     backend.close().await;
     let done = match outcome {
         Ok(done) => done,

@@ -14,6 +14,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use horchestra_auth::KeyRing;
 use horchestra_auth::sealing::{RingError, RingFile};
+use horchestra_runtime::Progress;
 use horchestra_runtime::args::{DatabaseArgs, TelemetryArgs, duration};
 use horchestra_service::sealing::{self, Resealing};
 use horchestra_store::postgres::{Options, PostgresBackend};
@@ -117,7 +118,9 @@ pub async fn reseal(args: &ResealArgs) -> anyhow::Result<ExitCode> {
     let options = Options { application: "horchestra-reseal".to_owned(), ..Options::default() };
     let backend =
         PostgresBackend::open(&args.database.database_url, options).context("the database cannot be used")?;
-    let done = sealing::reseal(&*backend, &ring).await;
+    let progress = Progress::new("sealing anew");
+    let done = sealing::reseal_telling(&*backend, &ring, &|done, of| progress.at(done, of)).await;
+    drop(progress);
     backend.close().await;
     let done = done.context("sealing anew stopped; it can be run again")?;
     report(&done, ring.sealing_key());

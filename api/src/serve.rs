@@ -18,14 +18,17 @@ use horchestra_runtime::metrics::Readings;
 use horchestra_runtime::tls::{
     ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer, TlsMetrics,
 };
-use horchestra_runtime::{Backoff, Checks, Metrics as Page, Shutdown, Tasks, health, raise_file_limit};
+use horchestra_runtime::{
+    Backoff, Checks, Metrics as Page, Shutdown, Tasks, health, place, raise_file_limit,
+};
 use horchestra_service::denied::Denials;
 use horchestra_service::sealing::{self, missing_keys_patiently};
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{CachedRules, Service, ServiceConfig};
 use horchestra_store::postgres::{Observer, Options, PostgresBackend};
-use horchestra_store::{Store, StoreOptions, StoreReadings};
+use horchestra_store::{Announcement, Store, StoreOptions, StoreReadings};
 use tokio::net::TcpListener;
+use uuid::Uuid;
 
 use crate::app::{App, PATIENCE, Parts};
 use crate::cli::ServeArgs;
@@ -123,6 +126,12 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     page.readings(move || {
         let StoreReadings { counters, gauges, gauges_by, histograms } = shown.readings();
         Readings { counters, gauges, gauges_by, histograms }
+    });
+    store.announce(Announcement {
+        id: Uuid::new_v4(),
+        program: "horchestra-api".to_owned(),
+        place: place(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
     });
     let checks = Checks::new();
     let authorizer = Arc::new(Authorizer::new(CachedRules::new(store.clone())));

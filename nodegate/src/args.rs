@@ -151,10 +151,9 @@ impl Args {
     pub fn settings(&self, internal: SocketAddr, ready_timeout: Duration) -> Settings {
         Settings {
             internal_address: self.internal_advertise.clone().unwrap_or_else(|| internal.to_string()),
-            name: self
-                .name
-                .clone()
-                .or_else(|| host_name().map(|host| format!("{host}:{}", self.listen.port()))),
+            name: self.name.clone().or_else(|| {
+                horchestra_runtime::host_name().map(|host| format!("{host}:{}", self.listen.port()))
+            }),
             stale_after: ready_timeout.max(SHORTEST_STALE),
             resend_every: (!self.resend_interval.is_zero()).then_some(self.resend_interval),
             fleet_egress: u64::from(self.fleet_egress) << 20,
@@ -169,12 +168,6 @@ impl Args {
             ..Settings::default()
         }
     }
-}
-
-/// The name of this host, as the kernel knows it.
-fn host_name() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]

@@ -15,13 +15,13 @@ use horchestra_runtime::follow::follow;
 use horchestra_runtime::keys::KeysInUse;
 use horchestra_runtime::metrics::Readings;
 use horchestra_runtime::tls::{KeyPairFiles, TlsMetrics};
-use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, raise_file_limit, telemetry};
+use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, place, raise_file_limit, telemetry};
 use horchestra_service::denied::Denials;
 use horchestra_service::sealing::{self, missing_keys_patiently};
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{Service, ServiceConfig};
 use horchestra_store::postgres::{self, PostgresBackend};
-use horchestra_store::{Store, StoreOptions, StoreReadings};
+use horchestra_store::{Announcement, Store, StoreOptions, StoreReadings};
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
@@ -111,6 +111,12 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     tracing::info!(nodes = %nodes.local_addr()?, internal = %settings.internal_address,
         database_connections = args.database.most_connections(), "listening");
     let gateway = Gateway::launch(service, settings, given_tokens, (nodes, internal), &tls, &metrics, &tasks);
+    store.announce(Announcement {
+        id: gateway.gate.id,
+        program: "horchestra-nodegate".to_owned(),
+        place: place(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    });
     let interval = args.tls.tls_reload_interval;
     if let Some(keys) = &shown_keys {
         follow_keys(keys, &gateway.gate, interval, &metrics, &tasks);

@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use horchestra_core::kind::Kind;
 use horchestra_runtime::metrics::Readings;
-use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, telemetry};
+use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, place, telemetry};
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{Fate, Observer, Recorder, Service, ServiceConfig};
 use horchestra_store::backend::Retention;
 use horchestra_store::postgres::{Options, PostgresBackend};
 use horchestra_store::store::StoreOptions;
-use horchestra_store::{Store, StoreReadings};
+use horchestra_store::{Announcement, Store, StoreReadings};
 use prometheus_client::encoding::EncodeLabelSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -97,6 +97,12 @@ pub async fn run(args: Args) -> Result<ExitCode> {
 
     let options =
         RunnerOptions { holder: Uuid::new_v4(), lease_ttl: args.lease_ttl, ..RunnerOptions::default() };
+    store.announce(Announcement {
+        id: options.holder,
+        program: "horchestra-workers".to_owned(),
+        place: place(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    });
     let profile = plugins::default_profile(args.scheduler_strategy)?;
     let recorder = record(&service, options.holder, &metrics, &tasks);
     let garbage = GarbageCollection::new(service.clone(), Limits::default(), &metrics);

@@ -21,8 +21,8 @@ pub enum Command {
     Up(UpArgs),
     /// Stop the stack, its workloads included. Data is kept.
     Down,
-    /// Say what runs.
-    Status,
+    /// Say what runs, in which version, who leads, and what needs somebody.
+    Status(crate::status::StatusArgs),
     /// Make certificates: of an authority, servers, operators, nodes and the control plane's own processes.
     Pki(crate::pki::PkiArgs),
     /// Make Nodes, so that their agents are admitted when they come.

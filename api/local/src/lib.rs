@@ -8,6 +8,7 @@
 
 pub mod bench;
 pub mod cli;
+pub mod cookbook;
 pub mod soak;
 
 mod balancer;
@@ -20,7 +21,7 @@ pub mod pki;
 mod postgres;
 mod process;
 mod stack;
-mod status;
+pub mod status;
 mod up;
 
 use std::process::ExitCode;
@@ -33,7 +34,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Up(args) if args.detach => up::detach(&cli.home, &args),
         Command::Up(args) => up::foreground(&cli.home, &args),
         Command::Down => down::down(&cli.home),
-        Command::Status => status::status(&cli.home),
+        Command::Status(args) => block_on(status::run(&cli.home, &args)),
         Command::Pki(args) => pki::run(&args),
         Command::Nodes(args) => block_on(nodes::run(args)),
         Command::Bench(args) => block_on(bench::run(args)),

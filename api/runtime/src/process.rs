@@ -27,6 +27,17 @@ pub fn raise_file_limit() {
     }
 }
 
+/// The name of this host, as the kernel knows it.
+pub fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// Where this process is to be found: host and number.
+pub fn place() -> String {
+    format!("{}/{}", host_name().unwrap_or_else(|| "localhost".to_owned()), std::process::id())
+}
+
 /// What every program says of itself under the same names, `process_…`.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessCollector {}

@@ -7,6 +7,7 @@
 
 mod fleet;
 mod https;
+mod inspect;
 mod lists;
 mod object;
 mod pgbench;
@@ -74,6 +75,8 @@ pub enum Workload {
     Stops,
     /// Decisions by 10,000 lines of rules, beside a scan.
     Rbac,
+    /// The views for people and every query of the cookbook on 50,000 Applications, beside COPY.
+    Inspect,
     /// A fleet of nodes on one gateway, idle and busy, its return after kill -9, and the way of changes to its nodes,
     /// beside the bounds for it.
     Sessions,
@@ -136,6 +139,11 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
     }
     if args.wants(Workload::Rbac) {
         for section in rbac::measure(&args)? {
+            report.add(section);
+        }
+    }
+    if args.wants(Workload::Inspect) {
+        for section in inspect::measure(&server, &args).await? {
             report.add(section);
         }
     }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use hyper::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::APPLICATIONS;
 use crate::stack::{Stack, said};
@@ -45,6 +45,29 @@ async fn down_leaves_nothing_running_and_up_goes_on_with_the_data() {
         if web["status"]["phase"] == "Running" { Ok(()) } else { Err(web["status"].to_string()) }
     };
     horchestra_testkit::eventually(std::time::Duration::from_secs(30), running).await;
+
+    // The same from the database alone, for programs.
+    let url = stack.database_url();
+    let seen = async || {
+        let told = stack.local(&["status", "--database-url", url.trim(), "-o", "json"]).stdout;
+        let told: Value = serde_json::from_slice(&told).map_err(|error| error.to_string())?;
+        let (overview, processes) = (&told["database"]["overview"], &told["database"]["processes"]);
+        let programs: Vec<&str> =
+            processes.as_array().into_iter().flatten().filter_map(|one| one["program"].as_str()).collect();
+        let leads = processes
+            .as_array()
+            .and_then(|all| all.iter().find(|one| one["program"] == "horchestra-workers"));
+        let leads = leads.and_then(|one| one["leads"].as_array()).map_or(0, Vec::len);
+        let well = programs == ["horchestra-api", "horchestra-nodegate", "horchestra-workers"]
+            && leads == 7
+            && overview["nodes_ready"] == 1
+            && overview["sessions"] == 1
+            && overview["running"] == 1;
+        if well && told["stack"].is_null() { Ok(()) } else { Err(told.to_string()) }
+    };
+    horchestra_testkit::eventually(std::time::Duration::from_secs(30), seen).await;
+    let told = said(&stack.local(&["status"]));
+    assert!(told.contains("nodes          1 of 1 ready, 1 with a session, 0 held"), "{told}");
 
     let again = stack.local(&["up", "--detach"]);
     assert!(again.status.success() && said(&again).contains("already runs"), "{}", said(&again));

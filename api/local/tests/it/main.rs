@@ -7,6 +7,7 @@ mod client;
 mod faults;
 mod forget;
 mod freshness;
+mod inspect;
 mod keys;
 mod leadership;
 mod leaks;

@@ -94,13 +94,23 @@ pub async fn import(
     ring: Option<&KeyRing>,
     dump: &Dump,
 ) -> Result<Imported, ImportError> {
+    import_telling(backend, ring, dump, &|_, _| {}).await
+}
+
+/// As [`import`], telling how many items of how many are stored.
+pub async fn import_telling(
+    backend: &dyn Backend,
+    ring: Option<&KeyRing>,
+    dump: &Dump,
+    tell: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Imported, ImportError> {
     let sessions = backend.sessions().await?;
     if !sessions.is_empty() {
         return Err(ImportError::Sessions(sessions.len()));
     }
     let mut leases = Vec::with_capacity(LOOPS.len());
     let outcome = match hold(backend, &mut leases).await {
-        Ok(()) => write(backend, ring, dump, &leases).await,
+        Ok(()) => write(backend, ring, dump, &leases, tell).await,
         Err(error) => Err(error),
     };
     for lease in &leases {
@@ -128,6 +138,7 @@ async fn write(
     ring: Option<&KeyRing>,
     dump: &Dump,
     leases: &[Lease],
+    tell: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Imported, ImportError> {
     let stored = backend.load(&Kind::ALL).await?;
     let plan = plan::plan(dump, &stored.entries).map_err(ImportError::Faults)?;
@@ -154,7 +165,10 @@ async fn write(
         backend.engage_hold(None, "Imported", "the objects of another control plane were imported").await?;
     }
     let mut done = Imported { present: plan.present, revision: head.revision, ..Imported::default() };
+    let mut stored = 0;
     for batch in items.chunks(BATCH) {
+        tell(stored, items.len() as u64);
+        stored += batch.len() as u64;
         for lease in leases {
             if !backend.renew_lease(lease, TERM).await? {
                 return Err(ImportError::LeaseLost);

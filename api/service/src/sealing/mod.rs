@@ -59,7 +59,7 @@ use uuid::Uuid;
 pub(crate) use closed::Unopened;
 pub use horchestra_core::sealed::UNREADABLE;
 pub use keys::{MissingKeys, missing_keys, missing_keys_patiently, reload};
-pub use reseal::{Resealing, reseal};
+pub use reseal::{Resealing, reseal, reseal_telling};
 
 use crate::service::Service;
 

@@ -50,7 +50,17 @@ impl Resealing {
 
 /// Seals everything with the key that seals.
 pub async fn reseal(backend: &dyn Backend, ring: &KeyRing) -> Result<Resealing, BackendError> {
+    reseal_telling(backend, ring, &|_, _| {}).await
+}
+
+/// As [`reseal`], telling how far it has come: bodies that were looked at, or revisions of so many.
+pub async fn reseal_telling(
+    backend: &dyn Backend,
+    ring: &KeyRing,
+    tell: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Resealing, BackendError> {
     let mut done = Resealing::default();
+    let mut looked_at = 0;
     for kind in sealed_kinds() {
         for number in 1..=ROUNDS {
             // What is in order, or broken, counts once.
@@ -61,6 +71,8 @@ pub async fn reseal(backend: &dyn Backend, ring: &KeyRing) -> Result<Resealing, 
                 let page = backend.sealed_heads(kind, (&after.0, &after.1), PAGE).await?;
                 let Some(last) = page.last() else { break };
                 after = (last.key.namespace.clone(), last.key.name.clone());
+                looked_at += page.len() as u64;
+                tell(looked_at, 0);
                 let (replaced, tried) = replace(backend, ring, page, &mut round).await?;
                 round.objects += replaced;
                 missed += tried - replaced;
@@ -83,6 +95,7 @@ pub async fn reseal(backend: &dyn Backend, ring: &KeyRing) -> Result<Resealing, 
                 break;
             }
             after = stretch.upto;
+            tell(after.unsigned_abs(), end.unsigned_abs());
         }
     }
     done.left = backend.key_use().await?;
