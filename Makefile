@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build up down status test lint soak bench bench-scheduler compose-test
+.PHONY: help build up down status test lint soak bench bench-scheduler compose-test instructions
 
 # Options of `make up`, as variables: make up NODES=5 API_REPLICAS=2 DETACH=1
 OPTIONS := NODES API_REPLICAS WORKER_REPLICAS NODEGATE_REPLICAS API_PORT NODEGATE_PORT RESTART HEARTBEAT \
@@ -75,3 +75,21 @@ bench-scheduler: ## Measure the scheduler beside Kubernetes' floors, and a fleet
 compose-test: ## Try docker-compose.yml for real: build, start, kill, remove (STAND_INS=1: without an image registry)
 	$(if $(filter 1,$(STAND_INS)),$(CARGO) build --locked --release $(BINARIES))
 	api/local/compose/verify.sh $(if $(filter 1,$(STAND_INS)),--stand-ins)
+
+# Of one create through the service, in the present tree and in that of BASE, which gets the same example program.
+# Two numbers of creates are counted, so that what starting costs drops out.
+EXAMPLE := api/service/examples/creates.rs
+COUNT = valgrind --tool=callgrind --callgrind-out-file=/dev/null $(1)/release/examples/creates $(2) 2>&1 | sed -n 's/.*Collected : //p'
+PER_CREATE = $$(( ($$($(call COUNT,$(1),1500)) - $$($(call COUNT,$(1),500))) / 1000 ))
+
+instructions: ## Count the instructions of a create with valgrind, here and at another revision (BASE=main)
+	$(CARGO) build --locked --release -p horchestra-service --example creates
+	@here=$(call PER_CREATE,$(TARGET)); echo "here: $$here instructions for a create"; \
+	if [ -n "$(BASE)" ]; then \
+		tree=$$(mktemp -d) && trap 'git worktree remove --force "$$tree"' EXIT && \
+		git worktree add --quiet --detach "$$tree" $(BASE) && \
+		mkdir -p "$$tree/$(dir $(EXAMPLE))" && cp $(EXAMPLE) "$$tree/$(EXAMPLE)" && \
+		(cd "$$tree" && CARGO_TARGET_DIR="$(abspath $(TARGET))/base" $(CARGO) build --locked --release -p horchestra-service --example creates) && \
+		there=$(call PER_CREATE,$(abspath $(TARGET))/base) && \
+		echo "$(BASE): $$there; here it is $$(( here * 10000 / there )) of 10000"; \
+	fi

@@ -29,6 +29,7 @@ use horchestra_proto::relay::v1::relay_client::RelayClient;
 use horchestra_proto::relay::v1::{LogRequest, LogResponse};
 use horchestra_runtime::PeerChain;
 use horchestra_store::Store;
+use horchestra_trace::{Role, attribute};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
@@ -51,6 +52,9 @@ const CHANNELS: usize = 4;
 /// the connection's; so many small windows fit into the latter that no reader can starve its neighbours.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 20;
+
+/// The call, as spans name it.
+const LOG: &str = "horchestra.relay.v1.Relay/Log";
 
 /// Gives the TLS settings for the next connection.
 pub type ClientTls = Arc<dyn Fn() -> Arc<ClientConfig> + Send + Sync>;
@@ -293,10 +297,32 @@ impl Relay {
         // The call keeps a handle of its own; the pool gets the channel back at once for others.
         let mut client = RelayClient::new(dialed.channel.clone());
         drop(dialed);
-        tokio::time::timeout(OPEN, client.log(request))
+        let span = horchestra_trace::child(LOG, Role::Client, horchestra_trace::current());
+        span.set(|| {
+            [
+                attribute("rpc.system", "grpc"),
+                attribute("server.address", address.to_owned()),
+                attribute("horchestra.node", request.node.clone()),
+            ]
+        });
+        let mut request = tonic::Request::new(request);
+        // What came with the request is passed on even where nothing is recorded.
+        let passed = span.headers().or_else(horchestra_trace::current_headers);
+        if let Some((parent, state)) = passed {
+            let named = [("traceparent", Some(parent)), ("tracestate", state)];
+            for (name, value) in named.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+                if let Ok(value) = value.parse() {
+                    request.metadata_mut().insert(name, value);
+                }
+            }
+        }
+        let answer = tokio::time::timeout(OPEN, client.log(request))
             .await
-            .map_err(|_| tonic::Status::deadline_exceeded("the gateway does not answer"))?
-            .map(tonic::Response::into_inner)
+            .unwrap_or_else(|_| Err(tonic::Status::deadline_exceeded("the gateway does not answer")));
+        if let Err(status) = &answer {
+            span.fail(|| format!("{:?}", status.code()).into());
+        }
+        answer.map(tonic::Response::into_inner)
     }
 
     fn pool(&self, address: &str) -> Result<managed::Pool<Dialer>, tonic::Status> {

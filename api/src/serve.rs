@@ -19,7 +19,7 @@ use horchestra_runtime::tls::{
     ClientCertificates, KeyPairFiles, ReloadingClient, ReloadingServer, TlsMetrics,
 };
 use horchestra_runtime::{
-    Backoff, Checks, Metrics as Page, Shutdown, Tasks, health, place, raise_file_limit,
+    Backoff, Checks, Metrics as Page, Shutdown, Tasks, Traces, health, place, raise_file_limit,
 };
 use horchestra_service::denied::Denials;
 use horchestra_service::sealing::{self, missing_keys_patiently};
@@ -79,6 +79,13 @@ fn load_issuer(args: &TokenArgs, named: Option<&str>) -> anyhow::Result<Option<A
 
 /// Serves until a signal, or until something necessary breaks.
 pub async fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let traces = Traces::begin("horchestra-api", env!("CARGO_PKG_VERSION"));
+    let code = Box::pin(process(args)).await;
+    traces.finish().await;
+    code
+}
+
+async fn process(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     raise_file_limit();
     let page = Page::new("horchestra-api", env!("CARGO_PKG_VERSION"), option_env!("HORCHESTRA_COMMIT"));
     let tasks = Tasks::new(&page);

@@ -14,6 +14,7 @@ use horchestra_proto::relay::v1::log_request::Source as Asked;
 use horchestra_proto::relay::v1::relay_server::{Relay, RelayServer};
 use horchestra_proto::relay::v1::{LogRequest, LogResponse};
 use horchestra_store::store::SessionGrant;
+use horchestra_trace::{Incoming, Role, attribute};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
@@ -39,7 +40,12 @@ impl Relay for LogRelay {
     async fn log(&self, request: Request<LogRequest>) -> Result<Response<LogStream>, Status> {
         let peer = Peer::controller(&request)
             .inspect_err(|refusal| tracing::warn!(%refusal, "a log was refused"))?;
+        let header = |name| request.metadata().get(name).and_then(|value| value.to_str().ok());
+        let incoming = header("traceparent").and_then(|parent| Incoming::read(parent, header("tracestate")));
+        let span =
+            horchestra_trace::request("horchestra.relay.v1.Relay/Log", Role::Server, incoming.as_ref());
         let asked = request.into_inner();
+        span.set(|| [attribute("rpc.system", "grpc"), attribute("horchestra.node", asked.node.clone())]);
         let source = source(&asked)?;
         if !self.gate.term.in_force() {
             return Err(Status::unavailable("this gateway cannot vouch for its sessions now"));
@@ -51,13 +57,14 @@ impl Relay for LogRelay {
         }
         tracing::info!(node = %asked.node, caller = %asked.caller, audit_id = %asked.audit_id,
             follow = asked.follow, through = %peer.name, "a log is read");
-        let reader =
-            self.gate.open_log(&session, source, asked.follow, asked.tail_lines).await.map_err(|error| {
-                match error {
-                    OpenError::Full => Status::resource_exhausted(error.to_string()),
-                    OpenError::NotTaken => Status::unavailable(error.to_string()),
-                }
-            })?;
+        let opening = self.gate.open_log(&session, source, asked.follow, asked.tail_lines);
+        let reader = span.around(opening).await.map_err(|error| {
+            span.fail(|| error.to_string().into());
+            match error {
+                OpenError::Full => Status::resource_exhausted(error.to_string()),
+                OpenError::NotTaken => Status::unavailable(error.to_string()),
+            }
+        })?;
         Ok(Response::new(LogStream { reader, ended: false, _peer: peer }))
     }
 }

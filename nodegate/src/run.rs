@@ -15,7 +15,7 @@ use horchestra_runtime::follow::follow;
 use horchestra_runtime::keys::KeysInUse;
 use horchestra_runtime::metrics::Readings;
 use horchestra_runtime::tls::{KeyPairFiles, TlsMetrics};
-use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, place, raise_file_limit, telemetry};
+use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, Traces, health, place, raise_file_limit, telemetry};
 use horchestra_service::denied::Denials;
 use horchestra_service::sealing::{self, missing_keys_patiently};
 use horchestra_service::settings::{ClusterSettings, Wanted};
@@ -37,6 +37,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs until a signal or a failure.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     telemetry::init(&args.telemetry)?;
+    let traces = Traces::begin("horchestra-nodegate", env!("CARGO_PKG_VERSION"));
+    let code = Box::pin(process(args)).await;
+    traces.finish().await;
+    code
+}
+
+async fn process(args: Args) -> anyhow::Result<ExitCode> {
     raise_file_limit();
     let metrics =
         Metrics::new("horchestra-nodegate", env!("CARGO_PKG_VERSION"), option_env!("HORCHESTRA_COMMIT"));

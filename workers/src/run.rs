@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use horchestra_core::kind::Kind;
 use horchestra_runtime::metrics::Readings;
-use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, health, place, telemetry};
+use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, Traces, health, place, telemetry};
 use horchestra_service::settings::{ClusterSettings, Wanted};
 use horchestra_service::{Fate, Observer, Recorder, Service, ServiceConfig};
 use horchestra_store::backend::Retention;
@@ -39,6 +39,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs until a signal or a failure.
 pub async fn run(args: Args) -> Result<ExitCode> {
     telemetry::init(&args.telemetry)?;
+    let traces = Traces::begin("horchestra-workers", env!("CARGO_PKG_VERSION"));
+    let code = Box::pin(process(args)).await;
+    traces.finish().await;
+    code
+}
+
+async fn process(args: Args) -> Result<ExitCode> {
     let metrics =
         Metrics::new("horchestra-workers", env!("CARGO_PKG_VERSION"), option_env!("HORCHESTRA_COMMIT"));
     let tasks = Tasks::new(&metrics);

@@ -1,15 +1,17 @@
 //! Logs: to the standard error, as text for people or JSON for collectors.
 //!
 //! What is logged is the operator's choice, with one exception: the lines of [`REQUEST_LOG`] tell who did what, and
-//! are there whatever else is filtered out.
+//! are there whatever else is filtered out. Lines of JSON that are written within a span that is recorded say its
+//! `trace_id` and `span_id`.
 
 use std::io::{self, IsTerminal};
 use std::panic::PanicHookInfo;
 
-use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::{FilterExt, Targets};
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -59,9 +61,36 @@ where
     let lines = fmt::layer().with_writer(writer);
     let lines = match args.log_format {
         LogFormat::Text => lines.with_ansi(colours).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).map_event_format(Correlated).boxed(),
     };
     Ok(lines.with_filter(chosen.or(always)))
+}
+
+/// Lines of JSON, with the current span.
+struct Correlated<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Correlated<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let Some((trace, span)) = horchestra_trace::current_ids() else {
+            return self.0.format_event(context, writer, event);
+        };
+        let mut line = String::new();
+        self.0.format_event(context, Writer::new(&mut line), event)?;
+        match line.strip_prefix('{') {
+            Some(rest) => write!(writer, r#"{{"trace_id":"{trace}","span_id":"{span}",{rest}"#),
+            None => writer.write_str(&line),
+        }
+    }
 }
 
 fn log_panic(panic: &PanicHookInfo<'_>) {
@@ -89,6 +118,8 @@ mod tests {
     use std::io::Write;
     use std::sync::Arc;
 
+    use opentelemetry::global;
+    use opentelemetry_sdk::trace::SdkTracerProvider;
     use parking_lot::Mutex;
 
     use super::*;
@@ -132,5 +163,30 @@ mod tests {
                 assert_eq!(found, expected, "{filter} {log_format:?}: {text}");
             }
         }
+    }
+
+    #[test]
+    fn lines_of_json_say_which_span_they_belong_to() {
+        global::set_tracer_provider(SdkTracerProvider::builder().build());
+        horchestra_trace::install();
+        let sink = Sink::default();
+        let (args, writer) =
+            (TelemetryArgs { log: "info".into(), log_format: LogFormat::Json }, sink.clone());
+        let lines = lines(&args, move || writer.clone(), false).unwrap();
+        let span = horchestra_trace::request("test", horchestra_trace::Role::Server, None);
+        let mut parts = span.headers().expect("it is recorded").0.split('-').map(str::to_owned).skip(1);
+        let (trace, id) = (parts.next().unwrap(), parts.next().unwrap());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            tracing::info!(name = "a \"quoted\" one", "OUTSIDE");
+            span.within(|| tracing::info!(name = "a \"quoted\" one", "INSIDE"));
+        });
+        let text = String::from_utf8(sink.0.lock().clone()).unwrap();
+        let (outside, inside) = text.trim_end().split_once('\n').unwrap();
+        assert!(outside.contains("OUTSIDE") && !outside.contains("trace_id"), "{outside}");
+        let begins = format!(r#"{{"trace_id":"{trace}","span_id":"{id}","timestamp":""#);
+        assert!(
+            inside.starts_with(&begins) && inside.ends_with('}') && inside.contains("INSIDE"),
+            "{inside}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use horchestra_auth::identity::MASTERS;
 use horchestra_auth::{Authorizer, Identity};
 use horchestra_store::store::SessionGrant;
-use horchestra_store::{Attribution, Guard};
+use horchestra_store::{Attribution, Guard, Trace};
 use uuid::Uuid;
 
 use crate::request::WriteOptions;
@@ -96,8 +96,9 @@ const MANAGER_LIMIT: usize = 128;
 pub struct RequestContext {
     pub caller: Caller,
     pub audit_id: Uuid,
-    /// W3C trace id, where the request has one.
-    pub trace_id: Option<[u8; 16]>,
+    /// The trace that the request is part of, and the span that what it does goes on from. A loop says none: what it
+    /// does for an object goes on with the trace of the object's last change.
+    pub trace: Option<Trace>,
     /// The program that makes the request (see [`program_of`]); empty when it does not say.
     pub program: String,
 }
@@ -119,7 +120,7 @@ pub fn program_of(agent: &[u8]) -> String {
 impl RequestContext {
     /// A context with a fresh audit id and no trace.
     pub fn new(caller: Caller) -> RequestContext {
-        RequestContext { caller, audit_id: Uuid::new_v4(), trace_id: None, program: String::new() }
+        RequestContext { caller, audit_id: Uuid::new_v4(), trace: None, program: String::new() }
     }
 
     /// The manager that the fields of this write belong to: the one that the request names, or else the
@@ -138,7 +139,7 @@ impl RequestContext {
             user: self.caller.user(),
             verb: verb.to_owned(),
             audit_id: self.audit_id,
-            trace_id: self.trace_id,
+            trace: self.trace,
         }
     }
 }

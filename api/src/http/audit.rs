@@ -1,4 +1,4 @@
-//! Names of requests: the audit id that log lines, answers and the change log share, and the trace id.
+//! Names of requests: the audit id that log lines, answers and the change log share.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
@@ -44,14 +44,6 @@ impl AuditId {
     }
 }
 
-/// The trace id of a W3C `traceparent` header.
-pub fn trace_id(headers: &HeaderMap) -> Option<[u8; 16]> {
-    let text = headers.get("traceparent")?.to_str().ok()?;
-    let id = text.split('-').nth(1).filter(|id| id.len() == 32)?;
-    let number = u128::from_str_radix(id, 16).ok().filter(|number| *number != 0)?;
-    Some(number.to_be_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,15 +65,6 @@ mod tests {
         for wild in ["", "two words", &"x".repeat(65)] {
             let made = of(wild);
             assert_eq!(made.as_str(), made.id.to_string(), "{wild:?}");
-        }
-    }
-
-    #[test]
-    fn trace_ids_are_read() {
-        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        assert_eq!(trace_id(&named("traceparent", good)).unwrap()[0], 0x4b);
-        for bad in ["", "00", "00-zz-1", "00-00000000000000000000000000000000-00f067aa0ba902b7-01"] {
-            assert_eq!(trace_id(&named("traceparent", bad)), None, "{bad}");
         }
     }
 }

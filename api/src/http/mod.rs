@@ -11,5 +11,6 @@ mod pipeline;
 pub mod query;
 pub mod respond;
 pub mod route;
+mod trace;
 
 pub use pipeline::Call;

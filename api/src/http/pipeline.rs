@@ -17,17 +17,19 @@ use futures::FutureExt;
 use horchestra_core::status::Status;
 use horchestra_runtime::telemetry::REQUEST_LOG;
 use horchestra_service::{Caller, RequestContext, program_of};
+use horchestra_trace::{Role, Trace};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
-use super::audit::{self, AUDIT_ID, AuditId};
+use super::audit::{AUDIT_ID, AuditId};
 use super::limits::{Class, Slot};
 use super::patience::Patience;
 use super::query::Query;
 use super::respond::{self, Answer};
 use super::route::{NoRoute, Route, Verb};
+use super::trace::{self, Answered};
 use crate::access::{Known, Permit};
 use crate::app::App;
 use crate::catalog::query::is_blocking;
@@ -98,6 +100,8 @@ struct Record {
     verb: Option<Verb>,
     user: Option<Arc<str>>,
     problem: Option<String>,
+    /// The client's trace, where it is not recorded here; lines within one that is say so by themselves.
+    passing: Option<Trace>,
 }
 
 impl App {
@@ -111,10 +115,13 @@ impl App {
         let began = Instant::now();
         let (parts, body) = request.into_parts();
         let audit = AuditId::of(&parts.headers);
-        let record = Mutex::new(Record::default());
+        let span = trace::begin(&parts);
+        let passing = span.trace().filter(|_| !span.is_recorded());
+        let record = Mutex::new(Record { passing, ..Record::default() });
         let head = parts.method == Method::HEAD;
-        let run = Box::pin(self.run(&parts, body, known, &audit, &record));
-        let mut answer = match recovered(run, || self.metrics().panicked()).await {
+        let run = Box::pin(self.run(&parts, body, known, &audit, span.trace(), &record));
+        let answer = span.around(recovered(run, || self.metrics().panicked())).await;
+        let mut answer = match answer {
             Ok(answer) => respond::compress(&parts.headers, answer).await,
             Err(status) => {
                 record.lock().problem = Some(status.message.clone());
@@ -125,7 +132,10 @@ impl App {
             answer = respond::headers_only(answer);
         }
         answer.headers_mut().insert(&AUDIT_ID, audit.text.clone());
-        self.log(&parts, peer, &audit, &record.into_inner(), answer.status().as_u16(), began.elapsed());
+        let (record, code) = (record.into_inner(), answer.status().as_u16());
+        let (route, user) = (record.route.as_ref(), record.user.as_deref().unwrap_or_default());
+        trace::describe(&span, &parts, peer, &Answered { route, user, audit_id: audit.as_str(), code });
+        span.within(|| self.log(&parts, peer, &audit, &record, code, began.elapsed()));
         answer
     }
 
@@ -135,6 +145,7 @@ impl App {
         body: Incoming,
         known: Option<Known>,
         audit: &AuditId,
+        trace: Option<Trace>,
         record: &Mutex<Record>,
     ) -> Result<Answer, Status> {
         let resolved = self.served().resolve(parts.uri.path());
@@ -158,7 +169,7 @@ impl App {
             _ => body,
         };
 
-        let known = self.authenticate(known, &parts.headers)?;
+        let known = trace::step("authenticate", trace, || self.authenticate(known, &parts.headers))?;
         record.lock().user = Some(known.name());
         if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
             return Err(Status::forbidden_path(parts.uri.path(), "impersonation is not supported"));
@@ -192,7 +203,12 @@ impl App {
             }
         };
         let place = Place { _slot: slot, _gauge: self.metrics().in_flight(class.word()) };
-        let permit = self.authorize(&known, &route, verb, &parts.method, parts.uri.path()).await?;
+        let judging = horchestra_trace::child("authorize", Role::Internal, trace);
+        let permit = judging
+            .around(self.authorize(&known, &route, verb, &parts.method, parts.uri.path()))
+            .await
+            .inspect_err(|status| trace::refused(&judging, status))?;
+        drop(judging);
 
         let timeout = query.timeout(TIMEOUT)?.min(known.left());
         let caller = known.clone();
@@ -206,7 +222,7 @@ impl App {
             context: RequestContext {
                 caller: Caller::http(Arc::clone(&known.identity), Arc::clone(self.authorizer())),
                 audit_id: audit.id,
-                trace_id: audit::trace_id(&parts.headers),
+                trace,
                 program: program_of(
                     parts.headers.get(header::USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default(),
                 ),
@@ -294,6 +310,7 @@ impl App {
                     peer = %peer.address,
                     agent,
                     problem = record.problem.as_deref().unwrap_or(""),
+                    trace_id = record.passing.as_ref().map(Trace::id_text),
                     "request"
                 )
             };

@@ -17,6 +17,8 @@
 //!   or refused all the same, and nobody is told.
 //! * What was committed is put on this process's cache before the caller is answered, where it continues
 //!   the cache; otherwise the tail is woken.
+//! * An item that was made in a recorded trace is stored with the span of its commit, so that whoever acts because
+//!   of the change goes on from there. The span of a batch has links to those of its items, and they to it.
 //!
 //! # What was refused
 //!
@@ -30,11 +32,14 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use horchestra_trace::{Role, Span, attribute};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
+
+use horchestra_core::kind::Key;
 
 use crate::backend::{Backend, BackendError, Done};
 use crate::batch::{Batch, MAX_ITEMS};
@@ -53,7 +58,13 @@ type Outcome = Result<Committed, CommitError>;
 
 struct Pending {
     item: Item,
-    reply: oneshot::Sender<Outcome>,
+    reply: Reply,
+}
+
+/// To whom an outcome goes.
+struct Reply {
+    sender: oneshot::Sender<Outcome>,
+    span: Span,
 }
 
 /// The end that callers hold.
@@ -70,10 +81,11 @@ impl Queue {
         (limit - self.sender.capacity(), limit)
     }
 
-    pub async fn commit(&self, item: Item) -> Outcome {
+    pub async fn commit(&self, mut item: Item) -> Outcome {
         item.check().map_err(CommitError::Rejected)?;
         let began = Instant::now();
-        let (reply, outcome) = oneshot::channel();
+        let (sender, outcome) = oneshot::channel();
+        let reply = Reply { sender, span: span_of(&mut item) };
         self.sender.try_send(Pending { item, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 self.metrics.busy.add(1);
@@ -129,7 +141,7 @@ impl Committer {
             {
                 waiting.push_back(next);
             }
-            waiting.retain(|pending| !pending.reply.is_closed());
+            waiting.retain(|pending| !pending.reply.sender.is_closed());
             let mut batch = Batch::default();
             let fits = waiting.iter().take_while(|pending| batch.admit(&pending.item)).count();
             if fits > 0 {
@@ -143,24 +155,71 @@ impl Committer {
         }
     }
 
-    async fn send(&self, items: Vec<Item>, replies: Vec<oneshot::Sender<Outcome>>) {
-        match self.sender.send(&items).await {
-            Sent::Known(outcomes) => answer(replies, outcomes),
+    async fn send(&self, items: Vec<Item>, replies: Vec<Reply>) {
+        let traces = items.iter().filter_map(|item| item.who.trace);
+        let batch = horchestra_trace::linked("commit batch", Role::Client, traces);
+        batch.set(|| {
+            let operations: usize = items.iter().map(|item| item.ops.len()).sum();
+            [
+                attribute("db.operation.batch.size", count(items.len())),
+                attribute("horchestra.operations", count(operations)),
+            ]
+        });
+        match batch.around(self.sender.send(&items)).await {
+            Sent::Known(outcomes) => answer(replies, outcomes, &batch),
             Sent::Lost(nonce) => {
                 let sender = Arc::clone(&self.sender);
                 self.tracker.spawn(async move {
-                    let outcomes = sender.settle(&items, nonce, ATTEMPTS).await;
-                    answer(replies, outcomes);
+                    let outcomes = batch.around(sender.settle(&items, nonce, ATTEMPTS)).await;
+                    answer(replies, outcomes, &batch);
                 });
             }
         }
     }
 }
 
-fn answer(replies: Vec<oneshot::Sender<Outcome>>, outcomes: Vec<Outcome>) {
-    for (reply, outcome) in replies.into_iter().zip(outcomes) {
-        // A caller that went away needs no answer.
-        let _ = reply.send(outcome);
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The span of a commit, which the change then carries.
+fn span_of(item: &mut Item) -> Span {
+    let span = horchestra_trace::child("commit", Role::Producer, item.who.trace);
+    if let Some(trace) = span.trace() {
+        item.who.trace = Some(trace);
+        span.set(|| {
+            let key = item.ops.iter().find_map(|op| op.key());
+            let text = |text: fn(&Key) -> &str| key.map(text).unwrap_or_default().to_owned();
+            [
+                attribute("horchestra.verb", item.who.verb.clone()),
+                attribute("horchestra.kind", text(|key| key.kind.name())),
+                attribute("horchestra.namespace", text(|key| &key.namespace)),
+                attribute("horchestra.name", text(|key| &key.name)),
+            ]
+        });
+    }
+    span
+}
+
+fn answer(replies: Vec<Reply>, outcomes: Vec<Outcome>, batch: &Span) {
+    let size = count(replies.len());
+    for (Reply { sender, span }, outcome) in replies.into_iter().zip(outcomes) {
+        if let Some(batch) = batch.trace() {
+            span.link(batch);
+        }
+        match &outcome {
+            Ok(done) => span.set(|| {
+                let revision = done.revisions.iter().copied().max().unwrap_or_default();
+                [attribute("horchestra.batch.size", size), attribute("horchestra.revision", revision)]
+            }),
+            Err(error) => {
+                span.set(|| [attribute("horchestra.batch.size", size)]);
+                span.fail(|| error.to_string().into());
+            }
+        }
+        // It has ended before its caller goes on. A caller that went away needs no answer.
+        drop(span);
+        let _ = sender.send(outcome);
     }
 }
 

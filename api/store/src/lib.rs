@@ -79,6 +79,7 @@ pub use announce::Announcement;
 pub use backend::{
     Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings, Upkeep,
 };
+pub use horchestra_trace::Trace;
 pub use memory::{MemoryBackend, MemoryDatabase};
 pub use metrics::{Count, Histogram, StoreMetrics};
 pub use pushes::{Hold, Holding, Holds, Loss, PushChange, PushRecord};

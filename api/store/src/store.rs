@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use horchestra_core::kind::Kind;
+use horchestra_trace::Trace;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -249,6 +250,12 @@ impl Store {
         let undone = read(self.inner.backend.undo(kind, at, at - 1)).await?;
         let of_key = undone.and_then(|undone| undone.into_iter().find(|(key, _)| key == change.key()));
         Ok(of_key.and_then(|(_, entry)| entry))
+    }
+
+    /// The trace that the change at `revision` was made in, if it was made in one and is among the recent ones. Who
+    /// acts because of a change goes on with that.
+    pub fn trace_of(&self, revision: Revision) -> Option<Trace> {
+        self.inner.cache.trace_of(revision)
     }
 
     /// Resolves when this process's cache has moved on from `seen`; for loops that look at snapshots.

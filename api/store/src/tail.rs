@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use horchestra_trace::{Role, Span, attribute};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -453,6 +454,7 @@ impl Follower {
             self.tail.answered(asked);
             // The head is of the same moment as the rows: without a hole the rows lead up to it.
             let end = read.rows.last().map_or(position.revision, |row| row.change.revision);
+            let _delivered = deliveries(&read.rows, asked.elapsed());
             if self.cache.apply(&read.rows).is_err() || (!full && end < read.head.revision) {
                 return Ok(Reading::Hole);
             }
@@ -474,6 +476,31 @@ impl Follower {
             && same_row;
         (!same).then(|| read.head.identity.clone())
     }
+}
+
+/// Spans of the changes that were read, of those that are traced: each ends when its change is on the cache.
+fn deliveries(rows: &[LogRow], took: Duration) -> Vec<Span> {
+    if !horchestra_trace::enabled() {
+        return Vec::new();
+    }
+    let now = jiff::Timestamp::now().as_microsecond();
+    let traced = rows.iter().filter(|row| row.who.trace.is_some_and(|trace| trace.span.is_some()));
+    let delivery = |row: &LogRow| {
+        let span = horchestra_trace::child_since("deliver", Role::Consumer, row.who.trace, took);
+        let key = row.change.key();
+        span.set(|| {
+            [
+                attribute("horchestra.kind", key.kind.name()),
+                attribute("horchestra.namespace", key.namespace.clone()),
+                attribute("horchestra.name", key.name.clone()),
+                attribute("horchestra.revision", row.change.revision),
+                // By the clocks of two machines.
+                attribute("horchestra.age_us", (now - row.at).max(0)),
+            ]
+        });
+        span
+    };
+    traced.map(delivery).collect()
 }
 
 async fn limited<T>(

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::{self, Object};
+use horchestra_trace::Trace;
 use uuid::Uuid;
 
 use crate::sealing;
@@ -157,8 +158,9 @@ pub struct Attribution {
     /// The API verb or what comes closest: `create`, `update`, `patch`, `delete`, `bind`, `status`, …
     pub verb: String,
     pub audit_id: Uuid,
-    /// W3C trace id of the request, where there is one.
-    pub trace_id: Option<[u8; 16]>,
+    /// The trace that it was made in, where there is one. The log keeps all of it; the history and tombstones keep
+    /// the id.
+    pub trace: Option<Trace>,
 }
 
 /// A small transaction: all operations or none. At most 64 operations; at most one operation per key.

@@ -17,7 +17,7 @@ use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::application::{Application, DEFAULT_AUDIENCE, VolumeType};
 use horchestra_core::object::Object;
 use horchestra_core::quantity::literal_out_of_range;
-use horchestra_store::Entry;
+use horchestra_store::{Entry, Revision};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -123,6 +123,11 @@ impl Form {
     /// The bytes for the wire, made once.
     pub fn bytes(&self) -> Bytes {
         self.bytes.get_or_init(|| wire_bytes(&self.entry, &self.signature)).clone()
+    }
+
+    /// The revision of the last change to anything but the status.
+    pub fn core_revision(&self) -> Revision {
+        self.entry.core_revision
     }
 
     /// The Secrets that it names.

@@ -118,7 +118,7 @@ mod tests {
             user: "test".to_owned(),
             verb: "create".to_owned(),
             audit_id: Uuid::new_v4(),
-            trace_id: None,
+            trace: None,
         };
         Item { ops: vec![Op::Create(draft)], guards: Vec::new(), who }
     }

@@ -36,6 +36,7 @@ use crate::session::Session;
 use crate::session::outbound::Push;
 use crate::session::outgoing::Whole;
 use crate::session::told::Told;
+use crate::session::traced;
 
 /// Why a node is not pushed to at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,6 +269,8 @@ async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced
                 events::push_withheld(gate, session, why.to_owned());
             }
             let named = built.forms.len();
+            let before = last.signature.as_ref().map(|signature| signature.applications.as_slice());
+            let brought = traced::brought(gate, session, &built.forms, before);
             let Built { message, signature, forms, ended, networks, fleet, .. } = built;
             last.forms = forms.clone();
             last.networks = networks.clone();
@@ -279,6 +282,7 @@ async fn offer(gate: &Arc<Gate>, session: &Arc<Session>, last: &mut Last, forced
                 message,
                 on_taken: Box::new(move || {
                     session_then.sent.record(&forms, &networks);
+                    traced::taken(&session_then, brought);
                     let gone = session_then.in_flight.taken_without(ended);
                     if !gone.is_empty() {
                         gate_then.records.remove(&session_then, revision, gone);

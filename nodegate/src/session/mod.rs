@@ -18,6 +18,7 @@ pub mod registry;
 pub mod rows;
 pub mod sent;
 pub mod told;
+pub mod traced;
 pub mod write;
 
 use std::net::SocketAddr;
@@ -38,6 +39,7 @@ use first_report::FirstReport;
 use inbox::Inbox;
 use outbound::Outbound;
 use sent::Sent;
+use traced::Pushed;
 
 /// An open session. Shared by its tasks.
 pub struct Session {
@@ -49,6 +51,7 @@ pub struct Session {
     pub inbox: Inbox,
     pub outbound: Arc<Outbound>,
     pub sent: Sent,
+    pub pushed: Pushed,
     pub in_flight: InFlight,
     pub first_report: FirstReport,
     pub bell: Bell,
@@ -72,6 +75,7 @@ impl Session {
             inbox: Inbox::default(),
             outbound: Arc::default(),
             sent: Sent::default(),
+            pushed: Pushed::default(),
             in_flight: InFlight::default(),
             first_report: FirstReport::default(),
             bell: Bell::default(),

@@ -23,6 +23,7 @@ use uuid::Uuid;
 use super::Session;
 use super::inbox::AppName;
 use super::told::Told;
+use super::traced;
 use crate::app_status::{Verdict, Why, foreign_address, judge};
 use crate::events;
 use crate::gate::Gate;
@@ -208,16 +209,24 @@ async fn write_apps(gate: &Gate, session: &Session, written: &Written, news: Vec
 async fn write_app(gate: &Gate, session: &Session, written: &Written, news: News) -> Result<(), Later> {
     let News { report, name, key, stored, clean, release } = news;
     let permit = gate.writes.acquire().await;
-    let context = context(gate, session);
+    let (span, trace) = traced::report(gate, session, &stored, &clean);
+    let context = RequestContext { trace, ..context(gate, session) };
     let outcome = if release {
         release_and_report(gate, &context, &key, stored.uid, &clean).await
     } else {
         gate.service.report_application(&context, &key, stored.uid, clean.clone()).await
     };
     drop(permit);
+    if let Err(error) = &outcome {
+        span.fail(|| error.to_string().into());
+    }
+    drop(span);
     match outcome {
         Ok(outcome) => {
             gate.metrics.wrote(outcome.changed);
+            if trace.is_some() {
+                session.pushed.forget(stored.uid);
+            }
             if outcome.changed {
                 events::reported(gate, session, &stored, &outcome.entry, release);
             }

@@ -314,7 +314,7 @@ async fn commit(world: &World, op: Op) {
         user: "system:import".to_owned(),
         verb: "import".to_owned(),
         audit_id: uuid::Uuid::new_v4(),
-        trace_id: None,
+        trace: None,
     };
     world.operator.store().commit(Item { ops: vec![op], guards: Vec::new(), who }).await.unwrap();
 }

@@ -143,8 +143,10 @@ impl<P: Port> Sets<P> {
         let plan = plan(situation);
         self.tell_of_shared(situation, &plan);
         let store = &self.store;
+        // What becomes of the children goes on with the trace of the set's last change.
+        let caused = RequestContext { trace: store.trace_of(set.core_revision), ..context.clone() };
         let applied =
-            apply(&self.port, context, situation, &plan, &self.metrics, || store.snapshot()).await?;
+            apply(&self.port, &caused, situation, &plan, &self.metrics, || store.snapshot()).await?;
         pass.writes += applied.writes;
         pass.refused += applied.outcome.refused.len() + applied.outcome.put_off;
         for (subject, reason, message) in &applied.events {

@@ -10,6 +10,8 @@
 //!   leadership is an optimisation, and safety does not rest on anybody's clock.
 //! * **Wakes.** A change of a watched kind that the loop's predicate accepts leads to a pass. Changes that
 //!   arrive during a pass collapse into one. A watch that ends is opened again from a fresh snapshot.
+//! * **Traces.** Where traces are recorded, a pass that changes woke has a span, in the trace of the first of them and
+//!   with links to the others. What it writes because of a change goes on with the trace of that change.
 //! * **Resync.** A pass runs at the start of a term and then at least every resync interval, jittered, so
 //!   that whatever a wake missed is healed.
 //! * **Supervision.** A pass that fails is logged and tried again after a growing, jittered wait. A pass that

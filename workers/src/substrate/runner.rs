@@ -13,6 +13,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use horchestra_trace::{Role, Trace, attribute};
+
 use super::metrics::{LoopLabels, LoopMetrics, PassLabels, WakeLabels};
 use super::{PassReport, Reconciler, Term, leader};
 
@@ -167,8 +169,17 @@ impl<R: Reconciler> Runner<R> {
         let mut failures = 0u32;
         let mut panics = 0u32;
         self.woken("term");
+        let mut causes = Vec::new();
         loop {
-            let (rest, source) = match self.pass(term, over, shutdown).await {
+            let span = horchestra_trace::linked("pass", Role::Consumer, causes.drain(..));
+            let name = self.labels.reconciler;
+            span.rename(|| format!("pass {name}"));
+            span.set(|| {
+                [attribute("horchestra.loop", name), attribute("horchestra.epoch", term.lease.epoch)]
+            });
+            let passed = span.around(self.pass(term, over, shutdown)).await;
+            drop(span);
+            let (rest, source) = match passed {
                 Passed::Well(report) => {
                     (failures, panics) = (0, 0);
                     let resync = jittered(self.reconciler.resync());
@@ -207,8 +218,9 @@ impl<R: Reconciler> Runner<R> {
                         break;
                     }
                     changes = wakes.next(), if hurry => {
-                        if changes.is_none_or(|changes| self.concern(&changes)) {
+                        if changes.as_ref().is_none_or(|changes| self.concern(changes)) {
                             self.woken("change");
+                            causes = changes.map_or_else(Vec::new, |changes| self.causes(&changes));
                             break;
                         }
                     }
@@ -231,6 +243,20 @@ impl<R: Reconciler> Runner<R> {
             self.metrics.panics.get_or_create(&self.labels).inc();
             true
         })
+    }
+
+    /// The traces in which the changes were made that concern the loop.
+    fn causes(&self, changes: &[Change]) -> Vec<Trace> {
+        if !horchestra_trace::enabled() {
+            return Vec::new();
+        }
+        let traced =
+            changes.iter().filter_map(|change| Some((change, self.store.trace_of(change.revision)?)));
+        // That a change can be judged is known by now, or it concerns the loop anyway.
+        let concerns = |change: &Change| {
+            catch_unwind(AssertUnwindSafe(|| self.reconciler.wakes(change))).unwrap_or(true)
+        };
+        traced.filter(|(change, _)| concerns(change)).map(|(_, trace)| trace).collect()
     }
 
     async fn pass(&mut self, term: &Term, over: &CancellationToken, shutdown: &CancellationToken) -> Passed {

@@ -163,7 +163,7 @@ fn item_of(key: Key, guards: Vec<Guard>) -> Item {
         edges: Vec::new(),
     };
     let who =
-        Attribution { user: "test".into(), verb: "create".into(), audit_id: Uuid::new_v4(), trace_id: None };
+        Attribution { user: "test".into(), verb: "create".into(), audit_id: Uuid::new_v4(), trace: None };
     Item { ops: vec![Op::Create(draft)], guards, who }
 }
 

@@ -30,9 +30,9 @@ use crate::client::Client;
 use crate::layout::Layout;
 use crate::stack::{Programs, Shared};
 
-const APPLICATIONS: &str = "/apis/horchestra.io/v1/namespaces/default/applications";
+pub const APPLICATIONS: &str = "/apis/horchestra.io/v1/namespaces/default/applications";
 /// Connections of the workloads about throughput.
-const CONNECTIONS: usize = 32;
+pub const CONNECTIONS: usize = 32;
 
 pub async fn measure(server: &Server, args: &BenchArgs) -> Result<Vec<Section>> {
     let mut sections = Vec::new();
@@ -58,6 +58,11 @@ pub struct Replica {
 
 impl Replica {
     pub async fn start(url: &str) -> Result<Replica> {
+        Replica::start_in(url, &[]).await
+    }
+
+    /// As [`Replica::start`], with these variables.
+    pub async fn start_in(url: &str, environment: &[(&str, String)]) -> Result<Replica> {
         let home = TempDir::new()?;
         let layout = Layout::create(home.path())?;
         let pki = layout.ensure_keys()?;
@@ -74,7 +79,9 @@ impl Replica {
         };
         let (port, metrics) = (free_port()?, free_port()?);
         let peer = pki.controller(Process::Api);
-        let mut process = shared.api(0, port, metrics, &pki.serving(), &peer).spawn(&layout)?;
+        let api = shared.api(0, port, metrics, &pki.serving(), &peer);
+        let api = environment.iter().fold(api, |api, (name, value)| api.env(name, value.clone()));
+        let mut process = api.spawn(&layout)?;
         let admin = pki.admin();
         let client = Client::new(([127, 0, 0, 1], port).into(), &authority, &admin.certificate, &admin.key)?;
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -118,17 +125,17 @@ impl Replica {
 }
 
 /// What a client sends.
-type Request = (Method, String, Bytes);
+pub type Request = (Method, String, Bytes);
 
 /// What a closed loop gave.
-struct Run {
-    per_second: f64,
+pub struct Run {
+    pub per_second: f64,
     /// In milliseconds, sorted.
     latencies: Vec<f64>,
 }
 
 /// Sends what `next` says (of connection and turn) on every connection, one after the other.
-async fn drive<N>(client: &Client, connections: usize, args: &BenchArgs, next: N) -> Result<Run>
+pub async fn drive<N>(client: &Client, connections: usize, args: &BenchArgs, next: N) -> Result<Run>
 where
     N: Fn(usize, usize) -> Request + Clone + Send + Sync + 'static,
 {
@@ -270,7 +277,7 @@ async fn reads(server: &Server, args: &BenchArgs) -> Result<Section> {
     })
 }
 
-fn said(run: &Run) -> String {
+pub fn said(run: &Run) -> String {
     format!(
         "{:.0}/s, p50 {:.2} ms, p99 {:.2} ms",
         run.per_second,

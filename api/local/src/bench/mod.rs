@@ -17,6 +17,7 @@ mod server;
 mod sessions;
 mod snapshot;
 mod stops;
+mod tracing;
 mod watches;
 mod writes;
 
@@ -73,6 +74,8 @@ pub enum Workload {
     Https,
     /// Writes over HTTPS while one process of a stack is stopped, beside none.
     Stops,
+    /// Creates through an API replica that exports traces, beside one that does not.
+    Tracing,
     /// Decisions by 10,000 lines of rules, beside a scan.
     Rbac,
     /// The views for people and every query of the cookbook on 50,000 Applications, beside COPY.
@@ -136,6 +139,9 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         for section in stops::measure(&args).await? {
             report.add(section);
         }
+    }
+    if args.wants(Workload::Tracing) {
+        report.add(tracing::measure(&server, &args).await?);
     }
     if args.wants(Workload::Rbac) {
         for section in rbac::measure(&args)? {

@@ -87,7 +87,7 @@ pub fn item(name: &str, uid: Uuid, expect: Option<Revision>) -> Item {
             user: "bench".into(),
             verb: "create".into(),
             audit_id: Uuid::new_v4(),
-            trace_id: None,
+            trace: None,
         },
     }
 }

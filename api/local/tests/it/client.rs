@@ -61,6 +61,18 @@ impl Client {
         body: Option<&Value>,
         token: Option<&str>,
     ) -> anyhow::Result<Response<Incoming>> {
+        let token = token.map(|token| ("authorization", format!("Bearer {token}")));
+        self.send_with(method, path, body, token.as_slice()).await
+    }
+
+    /// As [`Client::send`], with further headers.
+    pub async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, String)],
+    ) -> anyhow::Result<Response<Incoming>> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         let tls = self.connector.connect(ServerName::IpAddress(self.address.ip().into()), stream).await?;
@@ -73,8 +85,8 @@ impl Client {
             .uri(path)
             .header("host", self.address.to_string())
             .header("content-type", content_type);
-        if let Some(token) = token {
-            request = request.header("authorization", format!("Bearer {token}"));
+        for (name, value) in headers {
+            request = request.header(*name, value);
         }
         let request = request.body(Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default())))?;
         Ok(sender.send_request(request).await?)

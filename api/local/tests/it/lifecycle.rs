@@ -1,12 +1,14 @@
 //! The stack itself: up, status, down, and up again with the data of before.
 
 use std::fs;
+use std::net::SocketAddr;
 
 use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::client::APPLICATIONS;
 use crate::stack::{Stack, said};
+use crate::tracing::collector::Collector;
 
 /// Processes of the machine that work on this stack.
 fn processes_of(stack: &Stack) -> Vec<String> {
@@ -25,7 +27,14 @@ fn processes_of(stack: &Stack) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn down_leaves_nothing_running_and_up_goes_on_with_the_data() {
-    let stack = Stack::up(&["--nodes", "1"]);
+    // Nobody exports traces where that is switched off, collector or not.
+    let collector = Collector::http(SocketAddr::from(([127, 0, 0, 1], 0))).await;
+    let environment = vec![
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", collector.address)),
+        ("OTEL_BSP_SCHEDULE_DELAY", "10".to_owned()),
+        ("OTEL_SDK_DISABLED", "true".to_owned()),
+    ];
+    let stack = Stack::up_in(environment, &["--nodes", "1"]);
     let status = said(&stack.local(&["status"]));
     for process in ["supervisor", "api-0", "workers-0", "nodegate-0", "postgres", "agent-0"] {
         assert!(status.contains(process), "{process} is missing in {status}");
@@ -80,4 +89,5 @@ async fn down_leaves_nothing_running_and_up_goes_on_with_the_data() {
     let (code, web) = stack.client("api").call_patiently(Method::GET, &path, None).await;
     assert_eq!(code, 200);
     assert_eq!(web["metadata"]["uid"], made["metadata"]["uid"]);
+    assert_eq!((collector.connections(), collector.spans().len()), (0, 0));
 }

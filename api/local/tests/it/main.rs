@@ -22,4 +22,5 @@ mod sets;
 mod soak;
 mod stack;
 mod tour;
+mod tracing;
 mod volumes;

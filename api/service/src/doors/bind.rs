@@ -6,12 +6,15 @@
 //! scheduler still leads. The item names the revision that the decision was made from, so an edit, a pin by
 //! the author or a deletion in between sends the decision back instead of being overwritten. Volumes of the
 //! Application come along ([`super::volumes`]).
+//!
+//! A bind goes on with the trace of the change that it answers, the last one to anything but the status.
 
 use futures::future::join_all;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::application::Application;
 use horchestra_core::object::Object;
-use horchestra_store::{Class, Entry, Guard, Item, Op, Revision};
+use horchestra_store::{Attribution, Class, Entry, Guard, Item, Op, Revision};
+use horchestra_trace::{Role, attribute};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -46,6 +49,19 @@ impl Service {
         if entry.revision != binding.revision {
             return Err(DoorError::Changed);
         }
+        let cause = context.trace.or_else(|| self.inner.store.trace_of(entry.core_revision));
+        let span = horchestra_trace::child("bind", Role::Consumer, cause);
+        if span.is_recorded() {
+            span.set(|| {
+                [
+                    attribute("horchestra.namespace", key.namespace.clone()),
+                    attribute("horchestra.name", key.name.clone()),
+                    attribute("horchestra.node", binding.node.clone()),
+                ]
+            });
+            // The pass, which may have been woken by others.
+            horchestra_trace::current().into_iter().for_each(|pass| span.link(pass));
+        }
         let stored = stored_object(&entry).map_err(DoorError::Refused)?;
         let mut object = stored.clone();
         if !placement::node_of(&object).is_empty() || placement::is_frozen(&object) {
@@ -64,14 +80,17 @@ impl Service {
         let Provision { mut ops, guards: volumes } = provision(context, &view, &application, &binding.node)?;
         guards.extend(volumes);
         ops.push(Op::Update { draft: draft.clone(), expect: entry.revision, class: Class::Core });
-        let item = Item { ops, guards, who: context.attribution("bind") };
-        match self.inner.store.commit(item).await {
+        let who = Attribution { trace: span.trace().or(cause), ..context.attribution("bind") };
+        match self.inner.store.commit(Item { ops, guards, who }).await {
             Ok(committed) => {
                 let revision = committed.revisions.last().copied().unwrap_or_default();
                 let entry = Arc::new(Entry::new(draft, revision, revision));
                 Ok(Outcome { entry, changed: true, erased: false })
             }
-            Err(error) => Err(door_error(key, &error)),
+            Err(error) => {
+                span.fail(|| error.to_string().into());
+                Err(door_error(key, &error))
+            }
         }
     }
 

@@ -203,6 +203,6 @@ fn attribution() -> Attribution {
         user: "system:import".to_owned(),
         verb: "import".to_owned(),
         audit_id: Uuid::new_v4(),
-        trace_id: None,
+        trace: None,
     }
 }

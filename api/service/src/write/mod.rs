@@ -46,6 +46,7 @@ use std::sync::Arc;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::status::Status;
 use horchestra_store::{Class, CommitError, Draft, Entry, Guard, Item, Op, Refusal, Revision, Snapshot};
+use horchestra_trace::{Role, attribute};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::admission::Verdict;
@@ -165,7 +166,12 @@ impl Service {
         let mut last_refusal = None;
         let mut refused: Vec<Guard> = Vec::new();
         for number in 0..ATTEMPTS {
-            let planned = plan(Attempt { view: &view, number, refused: &refused });
+            let judging = horchestra_trace::child("admission", Role::Internal, context.trace);
+            let planned = judging.within(|| plan(Attempt { view: &view, number, refused: &refused }));
+            if let Err(status) = &planned {
+                judging.set(|| [attribute("horchestra.reason", format!("{:?}", status.reason))]);
+            }
+            drop(judging);
             let plan = match planned {
                 Ok(Plan { change: Planned::Nothing(_), .. }) | Err(_) if !fresh => {
                     view = self.fresh().await?;

@@ -286,12 +286,7 @@ mod tests {
                 generation: 1,
                 deleted: false,
                 body: horchestra_core::object::encode(Kind::Application, &object),
-                who: Attribution {
-                    user: user.into(),
-                    verb: verb.into(),
-                    audit_id: Uuid::nil(),
-                    trace_id: None,
-                },
+                who: Attribution { user: user.into(), verb: verb.into(), audit_id: Uuid::nil(), trace: None },
                 at: 0,
             }
         };

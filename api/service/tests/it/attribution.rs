@@ -13,7 +13,11 @@ use crate::support::*;
 
 /// The same caller, in a request of which everything is known.
 fn traced(context: RequestContext, number: u8) -> RequestContext {
-    RequestContext { audit_id: Uuid::from_bytes([number; 16]), trace_id: Some([number; 16]), ..context }
+    RequestContext {
+        audit_id: Uuid::from_bytes([number; 16]),
+        trace: Some(Trace::unrecorded([number; 16])),
+        ..context
+    }
 }
 
 #[tokio::test]
@@ -61,8 +65,8 @@ async fn rows_and_tombstones_name_the_request_that_made_them() {
     for (who, (user, verb, number)) in logged.iter().zip(expected) {
         assert_eq!((who.user.as_str(), who.verb.as_str()), (user, verb));
         assert_eq!(
-            (who.audit_id, who.trace_id),
-            (Uuid::from_bytes([number; 16]), Some([number; 16])),
+            (who.audit_id, who.trace),
+            (Uuid::from_bytes([number; 16]), Some(Trace::unrecorded([number; 16]))),
             "{verb}"
         );
     }

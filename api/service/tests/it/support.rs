@@ -103,7 +103,7 @@ impl World {
             user: "system:import".to_owned(),
             verb: "create".to_owned(),
             audit_id: Uuid::new_v4(),
-            trace_id: None,
+            trace: None,
         };
         let item = Item { ops: vec![Op::Create(draft)], guards: Vec::new(), who };
         self.service.store().commit(item).await.unwrap().revisions[0]

@@ -28,6 +28,7 @@
 
 mod past;
 mod ring;
+mod traces;
 mod view;
 mod watcher;
 
@@ -37,6 +38,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use horchestra_core::kind::Kind;
+use horchestra_trace::Trace;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -46,6 +48,7 @@ use crate::metrics::StoreMetrics;
 use crate::types::{Change, ChangeKind, Class, Committed, Entry, Item, Op, Revision};
 use past::Past;
 use ring::{Limits, Ring};
+use traces::Traces;
 use view::{SLOTS, View, slot};
 
 pub use view::Snapshot;
@@ -100,6 +103,7 @@ pub(crate) struct Cache {
     progress: watch::Sender<Progress>,
     writer: Mutex<Position>,
     past: Past,
+    traces: Traces,
     log_readers: Semaphore,
     stop: CancellationToken,
     pub metrics: Arc<StoreMetrics>,
@@ -130,6 +134,7 @@ impl Cache {
             progress: watch::Sender::new(Progress { revision: 0, era: 0, loaded: false }),
             writer: Mutex::new(Position { revision: 0, fingerprint: None }),
             past: Past::default(),
+            traces: Traces::default(),
             log_readers: Semaphore::new(LOG_READERS),
             stop,
             metrics,
@@ -160,6 +165,11 @@ impl Cache {
     /// Where the next rows have to continue.
     pub fn position(&self) -> Position {
         *self.writer.lock()
+    }
+
+    /// The trace that a change was made in, if it was in one and is recent.
+    pub fn trace_of(&self, revision: Revision) -> Option<Trace> {
+        self.traces.of(revision)
     }
 
     pub fn heard_oldest(&self, oldest: Revision) {
@@ -214,6 +224,7 @@ impl Cache {
             change.before = before(change, view.get(change.key()));
             view.apply(change);
         }
+        self.traces.note(rows.iter().map(|row| (row.change.revision, row.who.trace)));
         self.publish(&mut writer, view, changes, position);
         Ok(())
     }
@@ -245,7 +256,8 @@ impl Cache {
         let mut view = View::clone(&self.view.load());
         let mut changes = Vec::with_capacity(ops.len());
         let mut position = *writer;
-        for (revision, op, item) in ops {
+        for (revision, op, item) in &ops {
+            let (revision, item) = (*revision, *item);
             let Some(key) = op.key() else { continue };
             let previous = view.get(key).cloned();
             // Updates and deletions of kinds that are not cached need what only the log has.
@@ -256,6 +268,7 @@ impl Cache {
             view.apply(&change);
             changes.push(change);
         }
+        self.traces.note(ops.iter().map(|(revision, _, item)| (*revision, item.who.trace)));
         self.publish(&mut writer, view, changes, position);
         true
     }
@@ -309,6 +322,8 @@ impl Cache {
         self.view.store(Arc::new(view));
         *writer = Position { revision: head.revision, fingerprint: anchor };
 
+        self.traces.forget();
+        self.traces.note(recent.iter().map(|row| (row.change.revision, row.who.trace)));
         let mut rings: Vec<Ring> = (0..SLOTS).map(|_| Ring::new(era, floor)).collect();
         for row in recent {
             rings[slot(row.change.object_kind())].push(row.change, self.limits);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
+use horchestra_trace::Trace;
 use imbl::{OrdMap, Vector};
 use uuid::Uuid;
 
@@ -300,7 +301,10 @@ impl Tables {
             generation: entry.generation,
             deleted,
             body: if entry.key.kind.is_sealed() { Bytes::new() } else { entry.body.clone() },
-            who: act.who.clone(),
+            who: Attribution {
+                trace: act.who.trace.map(|trace| Trace::unrecorded(trace.id)),
+                ..act.who.clone()
+            },
             at: act.now,
         };
         self.history.entry(entry.uid).or_default().push_back(row);

@@ -61,6 +61,8 @@ struct Columns<'a> {
     item_verb: Vec<&'a str>,
     item_audit: Vec<Uuid>,
     item_trace: Vec<Option<Uuid>>,
+    /// Of traces that are recorded: what goes on with them.
+    item_span: Vec<Option<i64>>,
     op_item: Vec<i32>,
     op_code: Vec<i16>,
     op_kind: Vec<i16>,
@@ -136,7 +138,9 @@ impl<'a> Columns<'a> {
         self.item_who.push(&item.who.user);
         self.item_verb.push(&item.who.verb);
         self.item_audit.push(item.who.audit_id);
-        self.item_trace.push(item.who.trace_id.map(Uuid::from_bytes));
+        self.item_trace.push(item.who.trace.map(|trace| Uuid::from_bytes(trace.id)));
+        let span = item.who.trace.and_then(|trace| trace.span);
+        self.item_span.push(span.map(|span| span.get().cast_signed()));
     }
 
     fn op(&mut self, op: &'a Op) {
@@ -304,7 +308,10 @@ impl PostgresBackend {
 
     async fn send_one(&self, item: &Item, nonce: Uuid) -> Result<PgRow, sqlx::Error> {
         let c = Columns::of(std::slice::from_ref(item));
-        let query = sqlx::query(statements::COMMIT_OBJECT.sql)
+        let span = c.item_span[0];
+        let statement =
+            if span.is_some() { statements::COMMIT_OBJECT_TRACED } else { statements::COMMIT_OBJECT };
+        let query = sqlx::query(statement.sql)
             .bind(nonce)
             .bind(&item.who.user)
             .bind(&item.who.verb)
@@ -342,15 +349,18 @@ impl PostgresBackend {
             .bind(&c.op_name[1..])
             .bind(&c.op_uid[1..])
             .bind(&c.op_flag[1..]);
+        let query = if span.is_some() { query.bind(span) } else { query };
         let mut lane = self.writer.lane().await.map_err(|_| sqlx::Error::PoolTimedOut)?;
-        let call = self.observed(statements::COMMIT_OBJECT, query.fetch_one(&mut *lane));
+        let call = self.observed(statement, query.fetch_one(&mut *lane));
         let outcome = timeout(CALL_LIMIT, call).await;
         lane.end(outcome)
     }
 
     async fn send_batch(&self, batch: &[Item], nonce: Uuid) -> Result<PgRow, sqlx::Error> {
         let c = Columns::of(batch);
-        let query = sqlx::query(statements::COMMIT.sql)
+        let spans = Some(c.item_span).filter(|spans| spans.iter().any(Option::is_some));
+        let statement = if spans.is_some() { statements::COMMIT_TRACED } else { statements::COMMIT };
+        let query = sqlx::query(statement.sql)
             .bind(nonce)
             .bind(c.segments)
             .bind(c.item_ops)
@@ -390,8 +400,9 @@ impl PostgresBackend {
             .bind(c.edge_kind)
             .bind(c.edge_ns)
             .bind(c.edge_name);
+        let query = if spans.is_some() { query.bind(spans) } else { query };
         let mut lane = self.writer.lane().await.map_err(|_| sqlx::Error::PoolTimedOut)?;
-        let call = self.observed(statements::COMMIT, query.fetch_one(&mut *lane));
+        let call = self.observed(statement, query.fetch_one(&mut *lane));
         let outcome = timeout(CALL_LIMIT, call).await;
         lane.end(outcome)
     }

@@ -22,7 +22,7 @@ const SPAN: Revision = 262_144;
 const STRETCH: Revision = 10_000;
 /// Tombstones that one statement ends.
 const TOMBSTONES: u64 = 1_000;
-/// Outcomes that one statement ends.
+/// Outcomes, or spans, that one statement ends.
 const OUTCOMES: u64 = 100_000;
 /// Partitions that a round takes out of the log, and statements of each sort of trimming in it: the lease of the
 /// loop is looked at again between rounds, and its other work has its turn.
@@ -168,6 +168,9 @@ impl PostgresBackend {
         let outcomes = statements::TRIM_COMMITS;
         let (ended, more) = self.in_stretches(outcomes, || sqlx::query(outcomes.sql), OUTCOMES).await?;
         done.outcomes = ended;
+        done.unfinished |= more;
+        let (spans, oldest) = (statements::TRIM_SPANS, done.oldest);
+        let (_, more) = self.in_stretches(spans, || sqlx::query(spans.sql).bind(oldest), OUTCOMES).await?;
         done.unfinished |= more;
         self.change(statements::TRIM_NONCES, sqlx::query(statements::TRIM_NONCES.sql)).await?;
         self.change(statements::TRIM_RELEASED, sqlx::query(statements::TRIM_RELEASED.sql)).await?;

@@ -34,6 +34,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (12, "samples", include_str!("../../../../migrations/0012_samples.sql")),
     (13, "gateways", include_str!("../../../../migrations/0013_gateways.sql")),
     (14, "inspect", include_str!("../../../../migrations/0014_inspect.sql")),
+    (15, "spans", include_str!("../../../../migrations/0015_spans.sql")),
 ];
 
 /// Held while migrating; another than the driver's own, which does not cover the making of its table.
@@ -129,7 +130,7 @@ async fn seed(url: &str) -> Result<(), BackendError> {
         user: "system:migration".into(),
         verb: "create".into(),
         audit_id: Uuid::new_v4(),
-        trace_id: None,
+        trace: None,
     };
     let item = Item { ops: vec![Op::Create(draft)], guards: vec![Guard::Unchanged(key, 0)], who };
     let backend = PostgresBackend::open(

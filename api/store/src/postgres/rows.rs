@@ -1,9 +1,11 @@
 //! Rows of the database as the store's types.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
+use horchestra_trace::Trace;
 use sqlx::Row;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::PgRow;
@@ -66,7 +68,7 @@ pub fn attribution(row: &PgRow) -> Result<Attribution> {
         user: row.try_get("who")?,
         verb: row.try_get("verb")?,
         audit_id: row.try_get("audit")?,
-        trace_id: row.try_get::<Option<Uuid>, _>("trace")?.map(Uuid::into_bytes),
+        trace: row.try_get::<Option<Uuid>, _>("trace")?.map(|id| Trace::unrecorded(id.into_bytes())),
     })
 }
 
@@ -93,10 +95,13 @@ pub fn log_row(row: &PgRow) -> Result<LogRow> {
             (Some(Arc::new(index(row.try_get("prev_index")?)?)), Some(Arc::new(columns)))
         }
     };
+    let span = row.try_get::<Option<i64>, _>("span")?.and_then(|span| NonZeroU64::new(span.cast_unsigned()));
+    let mut who = attribution(row)?;
+    who.trace = who.trace.map(|trace| Trace { span, ..trace });
     Ok(LogRow {
         change: Change { kind, revision, entry, previous, previous_columns, before: None },
         previous_revision: row.try_get("prev_rv")?,
-        who: attribution(row)?,
+        who,
         at: row.try_get("at")?,
     })
 }

@@ -149,7 +149,7 @@ mod tests {
 
     fn item(ops: Vec<Op>, guards: Vec<Guard>) -> Item {
         let who =
-            Attribution { user: "test".into(), verb: "test".into(), audit_id: Uuid::nil(), trace_id: None };
+            Attribution { user: "test".into(), verb: "test".into(), audit_id: Uuid::nil(), trace: None };
         Item { ops, guards, who }
     }
 

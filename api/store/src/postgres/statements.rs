@@ -61,7 +61,8 @@ macro_rules! event_columns {
         "e.rv, e.uid, e.audit, e.trace, (extract(epoch from e.at) * 1000000)::bigint as at, e.core_rv, \
          e.generation, e.cpu, e.memory, e.prev_rv, e.prev_cpu, e.prev_memory, e.op, e.kind, e.deleting, \
          e.ns, e.name, e.who, e.verb, e.node, e.phase, e.prev_node, e.prev_phase, e.index, e.prev_index, \
-         e.managed, e.body"
+         e.managed, e.body, case when e.trace is not null then \
+         (select t.span from horchestra.spans t where t.rv = e.rv) end as span"
     };
 }
 
@@ -102,17 +103,45 @@ macro_rules! history_columns {
     };
 }
 
+macro_rules! commit_object_arguments {
+    () => {
+        "$1::uuid, $2::text, $3::text, $4::uuid, $5::uuid, $6::smallint, \
+         $7::smallint, $8::text, $9::text, $10::uuid, $11::bigint, $12::bigint, $13::boolean, $14::text, \
+         $15::text, $16::bigint, $17::bigint, $18::bytea, $19::bytea, $20::bytea, $21::bigint, \
+         $22::smallint[], $23::smallint[], $24::text[], $25::text[], $26::smallint[], $27::bigint[], \
+         $28::uuid[], $29::smallint[], $30::smallint[], $31::text[], $32::text[], $33::smallint[], $34::text[], \
+         $35::text[], $36::uuid[], $37::boolean[]"
+    };
+}
+
 pub const COMMIT: Statement =
     keyed("commit", concat!("select * from horchestra.commit_batch(", commit_arguments!(), ")"));
+/// As [`COMMIT`], for a batch some of which is traced; $40 the span of each item, null where there is none.
+pub const COMMIT_TRACED: Statement = keyed(
+    "commit_traced",
+    concat!(
+        "with done as materialized (select * from horchestra.commit_batch(",
+        commit_arguments!(),
+        ")), noted as (insert into horchestra.spans (rv, span) select made.rv, made.span from done d \
+         cross join lateral (select d.revisions[n] as rv, ($40::bigint[])[($9::int[])[n]] as span \
+         from generate_subscripts(d.revisions, 1) n) made where made.rv > 0 and made.span is not null) \
+         select * from done"
+    ),
+);
 /// A batch of one item of one operation, and claims and releases after it.
 pub const COMMIT_OBJECT: Statement = keyed(
     "commit_object",
-    "select * from horchestra.commit_object($1::uuid, $2::text, $3::text, $4::uuid, $5::uuid, $6::smallint, \
-     $7::smallint, $8::text, $9::text, $10::uuid, $11::bigint, $12::bigint, $13::boolean, $14::text, \
-     $15::text, $16::bigint, $17::bigint, $18::bytea, $19::bytea, $20::bytea, $21::bigint, \
-     $22::smallint[], $23::smallint[], $24::text[], $25::text[], $26::smallint[], $27::bigint[], \
-     $28::uuid[], $29::smallint[], $30::smallint[], $31::text[], $32::text[], $33::smallint[], $34::text[], \
-     $35::text[], $36::uuid[], $37::boolean[])",
+    concat!("select * from horchestra.commit_object(", commit_object_arguments!(), ")"),
+);
+/// As [`COMMIT_OBJECT`], for an item that is traced; $38 its span.
+pub const COMMIT_OBJECT_TRACED: Statement = keyed(
+    "commit_object_traced",
+    concat!(
+        "with done as materialized (select * from horchestra.commit_object(",
+        commit_object_arguments!(),
+        ")), noted as (insert into horchestra.spans (rv, span) select d.revision, $38::bigint from done d \
+         where d.revision > 0) select * from done"
+    ),
 );
 pub const SETTLE: Statement =
     keyed("settle", "select revisions, items from horchestra.settle_nonce($1::uuid, $2::bigint)");
@@ -231,6 +260,12 @@ pub const RELEASED_CLAIMS: Statement = keyed(
      and r.at > clock_timestamp() - $2::bigint * interval '1 microsecond' order by r.value",
 );
 /// Of addresses that became free long ago nothing needs to be known.
+/// $1 the revision that the log begins behind.
+pub const TRIM_SPANS: Statement = keyed(
+    "trim_spans",
+    "delete from horchestra.spans where rv in \
+     (select s.rv from horchestra.spans s where s.rv <= $1 order by s.rv limit 100000)",
+);
 pub const TRIM_RELEASED: Statement = whole(
     "trim_released",
     "delete from horchestra.released_claims where at < clock_timestamp() - interval '1 day'",
@@ -604,7 +639,9 @@ pub const ALL: &[Statement] = &[
     ALIVE,
     ANNOUNCE,
     COMMIT,
+    COMMIT_TRACED,
     COMMIT_OBJECT,
+    COMMIT_OBJECT_TRACED,
     SETTLE,
     ENSURE_PARTITIONS,
     HEAD,
@@ -678,4 +715,5 @@ pub const ALL: &[Statement] = &[
     TRIM_COMMITS,
     TRIM_NONCES,
     TRIM_RELEASED,
+    TRIM_SPANS,
 ];

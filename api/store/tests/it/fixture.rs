@@ -1,6 +1,7 @@
 //! Objects, items and databases for the tests.
 
 use std::any::Any;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use horchestra_core::object::{self, Object};
 use horchestra_core::sealed::Seal;
 use horchestra_store::{
     Attribution, Backend, Change, ChangeKind, Class, Columns, CommitError, Draft, Edge, Entry, Guard, Index,
-    Item, Op, Refusal, Revision, Store, StoreOptions, Watcher,
+    Item, Op, Refusal, Revision, Store, StoreOptions, Trace, Watcher,
 };
 use serde_json::json;
 use tokio::time::timeout;
@@ -56,13 +57,11 @@ pub async fn within<T>(future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.expect("this should not take so long")
 }
 
+/// A recorded trace.
+pub const TRACE: Trace = Trace { id: [7; 16], span: NonZeroU64::new(u64::MAX - 7) };
+
 pub fn who(verb: &str) -> Attribution {
-    Attribution {
-        user: "tester".into(),
-        verb: verb.into(),
-        audit_id: Uuid::new_v4(),
-        trace_id: Some([7; 16]),
-    }
+    Attribution { user: "tester".into(), verb: verb.into(), audit_id: Uuid::new_v4(), trace: Some(TRACE) }
 }
 
 pub fn app(name: &str) -> Key {

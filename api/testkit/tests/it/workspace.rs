@@ -39,11 +39,12 @@ fn dependencies(package: &Package, tests: bool) -> BTreeSet<&str> {
 const ALLOWED: &[(&str, &[&str])] = &[
     ("horchestra-proto", &[]),
     ("horchestra-core", &[]),
-    ("horchestra-runtime", &[]),
+    ("horchestra-trace", &[]),
+    ("horchestra-runtime", &["horchestra-trace"]),
     ("horchestra-testkit", &[]),
-    ("horchestra-store", &["horchestra-core"]),
+    ("horchestra-store", &["horchestra-core", "horchestra-trace"]),
     ("horchestra-auth", &["horchestra-core"]),
-    ("horchestra-service", &["horchestra-core", "horchestra-store", "horchestra-auth"]),
+    ("horchestra-service", &["horchestra-core", "horchestra-store", "horchestra-auth", "horchestra-trace"]),
     ("horchestra-api", SERVING),
     ("horchestra-workers", SERVING),
     ("horchestra-nodegate", SERVING),
@@ -67,6 +68,7 @@ const SERVING: &[&str] = &[
     "horchestra-store",
     "horchestra-auth",
     "horchestra-service",
+    "horchestra-trace",
     "horchestra-runtime",
     "horchestra-proto",
 ];
@@ -93,6 +95,8 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("axum", &["horchestra-api", "horchestra-runtime"]),
     ("tonic", &["horchestra-proto", "horchestra-nodegate", "horchestra-agent", "horchestra-api"]),
     ("casbin", &["horchestra-auth"]),
+    ("opentelemetry", &["horchestra-trace", "horchestra-runtime"]),
+    ("opentelemetry_sdk", &["horchestra-runtime"]),
     ("anyhow", ANYHOW),
 ];
 

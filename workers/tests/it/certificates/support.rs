@@ -212,12 +212,8 @@ impl World {
             columns: Columns { phase, ..Columns::default() },
             edges: Vec::new(),
         };
-        let who = Attribution {
-            user: "test".into(),
-            verb: "import".into(),
-            audit_id: Uuid::new_v4(),
-            trace_id: None,
-        };
+        let who =
+            Attribution { user: "test".into(), verb: "import".into(), audit_id: Uuid::new_v4(), trace: None };
         let item = Item { ops: vec![Op::Create(draft)], guards: Vec::new(), who };
         self.service.store().commit(item).await.unwrap();
     }

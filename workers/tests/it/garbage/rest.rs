@@ -74,7 +74,7 @@ async fn claims_are_given_back_when_their_owner_was_deleted() {
                 user: "t".to_owned(),
                 verb: "t".to_owned(),
                 audit_id: Uuid::new_v4(),
-                trace_id: None,
+                trace: None,
             };
             store.commit(Item { ops, guards: Vec::new(), who }).await.unwrap();
         }

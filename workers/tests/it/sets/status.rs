@@ -186,7 +186,7 @@ async fn plant(world: &World, name: &str, spec: serde_json::Value) {
         edges: Vec::new(),
     };
     let who =
-        Attribution { user: "test".into(), verb: "create".into(), audit_id: Uuid::new_v4(), trace_id: None };
+        Attribution { user: "test".into(), verb: "create".into(), audit_id: Uuid::new_v4(), trace: None };
     let item = Item { ops: vec![Op::Create(draft)], guards: Vec::new(), who };
     world.service.store().commit(item).await.unwrap();
 }

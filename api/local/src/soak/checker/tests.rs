@@ -96,7 +96,7 @@ impl Story {
             user: user.to_owned(),
             verb: verb.to_owned(),
             audit_id: Uuid::new_v4(),
-            trace_id: None,
+            trace: None,
         };
         let previous_revision = before.map_or(0, |entry| entry.revision);
         self.checker.observe(&LogRow { change, previous_revision, who, at: 0 });

@@ -22,7 +22,7 @@ pub async fn the_log_is_read_in_stretches_with_anchors(world: &World) {
     assert_eq!(revisions, [1, 2, 3, 4, 5, 6, 7]);
     let row = &all.rows[0];
     assert_eq!((row.previous_revision, row.who.user.as_str(), row.who.verb.as_str()), (0, "tester", "test"));
-    assert_eq!(row.who.trace_id, Some([7; 16]));
+    assert_eq!(row.who.trace, Some(TRACE));
     assert!(row.at > 0);
 
     let mut after = base;

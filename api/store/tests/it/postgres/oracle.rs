@@ -2,6 +2,7 @@
 //! and items that shared a batch have to come out as if each had been alone.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use horchestra_core::object::Object;
 use horchestra_store::backend::{Done, HistoryOf, LogRow};
 use horchestra_store::{
     Attribution, Backend, Class, Columns, Draft, Edge, Entry, Guard, Index, Item, MemoryDatabase, Op,
-    Relation,
+    Relation, Trace,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -272,7 +273,10 @@ impl Run {
                     user: "tester".into(),
                     verb: "test".into(),
                     audit_id: Uuid::from_u128(self.audit),
-                    trace_id: (self.audit.is_multiple_of(2)).then(|| self.audit.to_be_bytes()),
+                    trace: self.audit.is_multiple_of(2).then(|| Trace {
+                        id: self.audit.to_be_bytes(),
+                        span: NonZeroU64::new(self.audit as u64).filter(|span| span.get().is_multiple_of(4)),
+                    }),
                 },
             };
             if item.check().is_ok() {
