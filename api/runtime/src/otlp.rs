@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 
 /// How long the end of the process waits for the last spans to be taken.
 const LAST_SPANS: Duration = Duration::from_secs(3);
-/// Longest time of one export over HTTP.
+/// Longest time of one export over HTTP, where nobody says another.
 const HTTP_LIMIT: Duration = Duration::from_secs(10);
 /// Longest answer of a collector that is read.
 const ANSWER_LIMIT: usize = 1 << 20;
@@ -121,9 +121,11 @@ fn exporter() -> Result<Option<Exporter>, Unusable> {
         }
         None | Some("http/protobuf") if https => Err(Unusable::Https),
         None | Some("http/protobuf") => {
+            let limit = of_traces("TIMEOUT").and_then(|limit| limit.parse().ok());
             let client = Http {
                 client: Client::builder(TokioExecutor::new()).build_http(),
                 runtime: Handle::current(),
+                limit: limit.map_or(HTTP_LIMIT, Duration::from_millis),
             };
             let builder = opentelemetry_otlp::SpanExporter::builder().with_http().with_http_client(client);
             Ok(Some(Exporter::new(builder.build()?)))
@@ -210,6 +212,8 @@ impl SpanExporter for Exporter {
 struct Http {
     client: Client<HttpConnector, Full<Bytes>>,
     runtime: Handle,
+    /// For one attempt.
+    limit: Duration,
 }
 
 impl HttpClient for Http {
@@ -227,7 +231,9 @@ impl HttpClient for Http {
             let body = Limited::new(body, ANSWER_LIMIT).collect().await?.to_bytes();
             Ok::<_, HttpError>(Response::from_parts(parts, body))
         };
-        let made = self.runtime.spawn(tokio::time::timeout(HTTP_LIMIT, call));
+        let limit = self.limit;
+        // The timer has to be made within the runtime as well.
+        let made = self.runtime.spawn(async move { tokio::time::timeout(limit, call).await });
         Box::pin(async move { made.await?? })
     }
 }

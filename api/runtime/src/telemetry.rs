@@ -174,8 +174,9 @@ mod tests {
             (TelemetryArgs { log: "info".into(), log_format: LogFormat::Json }, sink.clone());
         let lines = lines(&args, move || writer.clone(), false).unwrap();
         let span = horchestra_trace::request("test", horchestra_trace::Role::Server, None);
-        let mut parts = span.headers().expect("it is recorded").0.split('-').map(str::to_owned).skip(1);
-        let (trace, id) = (parts.next().unwrap(), parts.next().unwrap());
+        let parent = span.headers().expect("it is recorded").0;
+        let parts: Vec<&str> = parent.split('-').collect();
+        let (trace, id) = (parts[1], parts[2]);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
             tracing::info!(name = "a \"quoted\" one", "OUTSIDE");
             span.within(|| tracing::info!(name = "a \"quoted\" one", "INSIDE"));

@@ -204,7 +204,9 @@ impl Drop for Span {
 }
 
 fn of(context: &Context) -> Trace {
-    Trace::of(context.span().span_context())
+    let (span, recorded) = (context.span(), context.span().is_recording());
+    let trace = Trace::of(span.span_context());
+    if recorded { trace } else { Trace::unrecorded(trace.id) }
 }
 
 /// The trace of the current span of this task.

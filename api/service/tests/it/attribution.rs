@@ -5,7 +5,7 @@ use horchestra_core::kind::Kind;
 use horchestra_service::{
     Binding, Body, DeleteOptions, Order, Part, Patch, PatchType, RequestContext, WriteOptions,
 };
-use horchestra_store::HistoryOf;
+use horchestra_store::{HistoryOf, Trace};
 use serde_json::json;
 use uuid::Uuid;
 

@@ -146,9 +146,11 @@ async fn one_trace_leads_from_the_request_to_the_first_report_of_the_node() {
         assert!(span.parent == CLIENT || parent.is_some(), "nobody knows the parent of {span:?}");
         assert!(span.began <= span.ended, "{span:?}");
     }
-    for (from, to) in [("created", "batch"), ("bind", "pass")] {
-        assert!(found[from].links.contains(&found[to].id), "{from} has no link to {to}: {:?}", found[from]);
-    }
+    let linked = |from: &str, to: &str| found[from].links.contains(&found[to].id);
+    assert!(linked("created", "batch"), "{:?}", found["created"]);
+    // Another pass may have been under way, and have placed it.
+    let in_pass = found["pass"].began <= found["bind"].began && found["bind"].ended <= found["pass"].ended;
+    assert_eq!(linked("bind", "pass"), in_pass, "{found:#?}");
     let order = ["request", "created", "bind", "bound", "push", "report", "reported"];
     assert!(order.windows(2).all(|pair| found[pair[0]].began <= found[pair[1]].began), "{found:#?}");
     assert!(found["bound"].ended <= found["push"].began && found["push"].ended <= found["report"].began);
@@ -291,7 +293,7 @@ async fn nothing_is_exported_unless_the_environment_says_so() {
             .unwrap();
         let text = eventually(PATIENCE, async || {
             let text = fs::read_to_string(&log).unwrap();
-            if text.contains("store.tail.database_away") { Ok(text) } else { Err(text) }
+            if text.contains("waiting for the cluster's settings") { Ok(text) } else { Err(text) }
         })
         .await;
         process.kill().unwrap();
