@@ -77,6 +77,7 @@ async fn process(args: Args) -> anyhow::Result<ExitCode> {
         jwt_issuer: args.tokens.jwt_issuer.clone(),
         service_range: args.service_cidr,
         routed_range: args.routed_cidr,
+        ..Wanted::default()
     };
     let cluster = tokio::select! {
         agreed = ClusterSettings::agree_patiently(&store, wanted) => agreed?,

@@ -121,7 +121,7 @@ async fn load(store: &Store) -> Result<()> {
             user: "bench".into(),
             verb: "create".into(),
             audit_id: Uuid::new_v4(),
-            trace_id: None,
+            trace: None,
         },
     });
     loop {

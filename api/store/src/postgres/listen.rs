@@ -133,7 +133,7 @@ async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
 async fn announce(way: &PgConnectOptions, trial: &str) -> bool {
     let said = async {
         let mut connection: PgConnection = way.connect().await?;
-        sqlx::query(statements::ANNOUNCE.sql).bind(CHANNEL).bind(trial).execute(&mut connection).await?;
+        sqlx::query(statements::NOTIFY.sql).bind(CHANNEL).bind(trial).execute(&mut connection).await?;
         connection.close().await
     };
     match timeout(CALL_LIMIT, said).await {

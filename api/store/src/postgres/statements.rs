@@ -274,7 +274,7 @@ pub const TRIM_RELEASED: Statement = whole(
 /// What an idle connection is asked.
 pub const ALIVE: Statement = keyed("alive", "select 1");
 /// $1 channel, $2 what is said on it.
-pub const ANNOUNCE: Statement = keyed("announce", "select pg_notify($1, $2)");
+pub const NOTIFY: Statement = keyed("notify", "select pg_notify($1, $2)");
 /// $1 kind, $2 namespace and $3 name to start behind, $4 how many.
 pub const SEALED_HEADS: Statement = keyed(
     "sealed_heads",
@@ -637,7 +637,7 @@ pub const TRIM_NONCES: Statement = whole(
 /// The whole catalogue.
 pub const ALL: &[Statement] = &[
     ALIVE,
-    ANNOUNCE,
+    NOTIFY,
     COMMIT,
     COMMIT_TRACED,
     COMMIT_OBJECT,

@@ -60,7 +60,7 @@ async fn store_as_it_is(stage: &Stage, key: &Key, change: impl FnOnce(&mut Objec
         user: "system:import".to_owned(),
         verb: "import".to_owned(),
         audit_id: uuid::Uuid::new_v4(),
-        trace_id: None,
+        trace: None,
     };
     let op = Op::Update { draft, expect: entry.revision, class: Class::Core };
     store.commit(Item { ops: vec![op], guards: Vec::new(), who }).await.unwrap();
