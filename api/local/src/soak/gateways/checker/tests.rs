@@ -54,7 +54,7 @@ impl Story {
             user: NODE.to_owned(),
             verb: "update".to_owned(),
             audit_id: Uuid::new_v4(),
-            trace_id: None,
+            trace: None,
         };
         self.judge.observe(&LogRow { change, previous_revision: 0, who, at: self.at });
     }
