@@ -239,7 +239,10 @@ fn open_store(args: &Args, metrics: &Metrics) -> anyhow::Result<(Store, Arc<Post
         PostgresBackend::open(&args.database.database_url, options).context("opening the database")?;
     let mut kinds = vec![Kind::Namespace, Kind::Event];
     kinds.extend(feed::KINDS);
-    let store = Store::open(backend.clone(), StoreOptions { kinds, ..StoreOptions::default() });
+    // Nobody watches here but the feed of this process, which is never far behind and loads anew if it ever is.
+    let (ring_events, ring_bytes, prefill) = (10_000, 8 << 20, 1_000);
+    let options = StoreOptions { kinds, ring_events, ring_bytes, prefill, ..StoreOptions::default() };
+    let store = Store::open(backend.clone(), options);
     let shown = store.clone();
     metrics.readings(move || {
         let StoreReadings { counters, gauges, gauges_by, histograms } = shown.readings();

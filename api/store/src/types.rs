@@ -376,9 +376,14 @@ impl Entry {
         {
             return Ok(found);
         }
-        let decoded: Arc<T> = Arc::new(serde_json::from_slice(&self.encoded())?);
+        let decoded: Arc<T> = Arc::new(self.decoded()?);
         let _ = self.typed.set(decoded.clone());
         Ok(decoded)
+    }
+
+    /// As [`Entry::typed`], without being kept: for those who look at very many entries, once each.
+    pub fn decoded<T: serde::de::DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.encoded())
     }
 }
 

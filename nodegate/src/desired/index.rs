@@ -452,7 +452,7 @@ fn may_be_running(entry: &Entry) -> bool {
 
 fn node_facts(entry: &Entry) -> NodeFacts {
     // A Node that cannot be read is treated as one that must not be pushed to.
-    let node = entry.typed::<Node>().ok();
+    let node = entry.decoded::<Node>().ok();
     let said = node.as_ref().and_then(|node| node.metadata.annotations.get(TOKEN_VOLUMES));
     NodeFacts {
         uid: entry.uid,

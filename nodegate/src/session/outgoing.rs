@@ -16,7 +16,7 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder
 const DESIRED: u32 = 1;
 
 /// Bytes of a buffer to begin with.
-const BUFFER: usize = 1 << 10;
+const BUFFER: usize = 512;
 /// What may gather in one before it is handed to the transport.
 const YIELD_AT: usize = 32 << 10;
 
@@ -116,8 +116,8 @@ impl Decoder for Wire {
     }
 }
 
-/// Buffers of a stream stay as large as they were made for as long as it lasts, which for most is idle. A heartbeat
-/// fits; for larger messages they grow.
+/// Buffers of a stream stay as large as they were made for as long as it lasts, which for most is idle. For
+/// larger messages they grow.
 fn buffers() -> BufferSettings {
     BufferSettings::new(BUFFER, YIELD_AT)
 }

@@ -17,7 +17,6 @@ use horchestra_proto::node::v1::AppStatus;
 use horchestra_service::{ApplicationReport, Caller, DoorError, Outcome, RequestContext};
 use horchestra_store::{Entry, Revision};
 use parking_lot::Mutex;
-use serde_json::Value;
 use uuid::Uuid;
 
 use super::Session;
@@ -40,7 +39,8 @@ const REGISTRATION: &str = "the registration";
 /// What was last written, to tell what need not be written again.
 #[derive(Default)]
 struct Written {
-    node: Mutex<Option<(Uuid, Revision, Value)>>,
+    /// As text, which takes a fraction of the room.
+    node: Mutex<Option<(Uuid, Revision, String)>>,
     apps: Mutex<HashMap<AppName, (Uuid, Revision, ApplicationReport)>>,
     /// What people have been told of, so that a node that repeats itself does not.
     told: Told,
@@ -89,9 +89,12 @@ fn is_node_written(gate: &Gate, session: &Session, written: &Written, report: &N
     let Some(stored) = gate.store.snapshot().get(&Key::cluster(Kind::Node, session.node.as_str())) else {
         return false;
     };
-    let same = written.node.lock().as_ref().is_some_and(|(uid, revision, status)| {
-        is_untouched(&stored, *uid, *revision) && *status == report.status
-    });
+    let said = report.status.to_string();
+    let same = written
+        .node
+        .lock()
+        .as_ref()
+        .is_some_and(|(uid, revision, status)| is_untouched(&stored, *uid, *revision) && *status == said);
     if same {
         gate.metrics.reports_suppressed.inc();
     }
@@ -128,7 +131,8 @@ async fn write_node(
             }
             gate.metrics.wrote(outcome.changed);
             written.told.forget(NODE);
-            *written.node.lock() = Some((outcome.entry.uid, outcome.entry.revision, report.status));
+            *written.node.lock() =
+                Some((outcome.entry.uid, outcome.entry.revision, report.status.to_string()));
             Ok(())
         }
         Err(error) => {

@@ -152,7 +152,7 @@ impl Listening {
         socket::prepare(&stream)?;
         let arrival = tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            arrival = self.arrival(&mut stream, address) => arrival,
+            arrival = Box::pin(self.arrival(&mut stream, address)) => arrival,
         };
         let (hello, address) = match arrival {
             Ok(arrived) => arrived,

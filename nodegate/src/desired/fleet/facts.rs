@@ -76,11 +76,11 @@ impl Place {
 }
 
 pub(super) fn place(entry: &Entry) -> Place {
-    let Ok(node) = entry.typed::<Node>() else { return Place::Unknown };
+    let Ok(node) = entry.decoded::<Node>() else { return Place::Unknown };
     match node.status.ip.parse::<IpAddr>() {
         _ if node.status.ip.is_empty() => Place::Unknown,
         Ok(IpAddr::V4(address)) if !address.is_unspecified() => Place::At(address),
-        _ => Place::Odd(node.status.ip.clone()),
+        _ => Place::Odd(node.status.ip),
     }
 }
 
