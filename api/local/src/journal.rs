@@ -64,7 +64,7 @@ impl Reader {
     }
 
     /// Passes over what is there already.
-    pub fn to_end(&mut self) {
+    pub fn skip_to_end(&mut self) {
         self.read = std::fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
     }
 
@@ -115,7 +115,7 @@ mod tests {
         writeln!(file, "\"node\":\"n2\",\"event\":\"received\",\"uid\":\"{uid}\",\"generation\":2}}")
             .unwrap();
         assert_eq!(reader.news().unwrap()[0].event, Event::Received { uid, generation: 2 });
-        reader.to_end();
+        reader.skip_to_end();
         assert_eq!(reader.news().unwrap(), []);
     }
 }

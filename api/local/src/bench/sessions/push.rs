@@ -44,7 +44,7 @@ pub async fn measure(stack: &Stack, prefix: &str, nodes: u32, time: Duration) ->
     )?;
     let from = backend.head().await?.revision;
     let mut journal = Reader::new(stack.journal());
-    journal.to_end();
+    journal.skip_to_end();
     change(stack, prefix, nodes, time).await?;
     let committed = committed(&backend, from).await?;
     backend.close().await;
