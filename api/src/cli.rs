@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use horchestra_core::gates::Gates;
+use horchestra_core::names::label_fault;
 use horchestra_core::ranges::Network;
 use horchestra_runtime::args::{
     DatabaseArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs, TokenArgs,
@@ -108,7 +109,7 @@ pub struct ServeArgs {
 
     /// Namespace that the service catalog speaks of when a client names none. As with --service-cidr, the first
     /// process that says one decides [default: the cluster's, which is `default`]
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_parser = namespace, value_name = "NAMESPACE")]
     pub catalog_namespace: Option<String>,
 
     /// Peers whose PROXY protocol (version 2) header is believed, such as gateways with --api-backend: an address or
@@ -141,6 +142,10 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     pub shutdown: ShutdownArgs,
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    label_fault(text).map_or_else(|| Ok(text.to_owned()), |fault| Err(fault.to_owned()))
 }
 
 impl ServeArgs {
@@ -272,6 +277,12 @@ mod tests {
         named.extend(SERVE);
         let Command::Serve(args) = parse(&named).unwrap().command else { panic!("not serve") };
         assert_eq!(args.proxy_from.len(), 3);
+        for (namespace, good) in [("platform", true), ("Platform", false), ("", false)] {
+            let mut args = vec!["serve".to_owned(), format!("--catalog-namespace={namespace}")];
+            args.extend(SERVE.map(str::to_owned));
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            assert_eq!(parse(&args).is_ok(), good, "{namespace:?}");
+        }
         assert!(matches!(
             parse(&["migrate", "--database-url=postgres://h/d"]).unwrap().command,
             Command::Migrate(_)

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_store::{Columns, Draft, Entry as Stored, Index as Selectable};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::follow::State;
@@ -482,7 +483,7 @@ proptest! {
             }
             let now = answers(&followed);
             // In another order than they came.
-            let anew = answers(&state(objects.values().rev().map(|object| step_again(object))));
+            let anew = answers(&state(objects.values().rev().map(step_again)));
             for (at, (question, namespace)) in questions.iter().enumerate() {
                 prop_assert_eq!(&now[at], &anew[at], "{:?} in {} after {:?}", question, namespace, step);
                 let index = followed.changes.index(&question.topics(namespace));

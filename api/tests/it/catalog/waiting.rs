@@ -270,6 +270,16 @@ async fn rights_and_places_end_while_somebody_waits() {
     let reply = answered(waits).await;
     assert_eq!((reply.status, reply.reason().as_str()), (403, "Forbidden"), "{reply:?}");
 
+    // Whoever hangs up waits no more.
+    let now = index(&site.ask("catalog/services").await);
+    for protocol in BOTH {
+        let client = site.stack.client(Who::Master, protocol);
+        let waits = park(&client, &format!("catalog/services?index={now}"));
+        site.parked(1).await;
+        waits.abort();
+        site.parked(0).await;
+    }
+
     // A replica that ends lets nobody wait.
     let now = index(&site.ask("catalog/services").await);
     let waits = park(&site.operator, &format!("catalog/services?index={now}"));
