@@ -341,6 +341,23 @@ mod tests {
         assert_eq!(pieces(&nothing, 100, now).concat().lines().count(), 9 * 2, "families without samples");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn scrapers_that_come_together_share_a_fleet() {
+        let store = Store::memory();
+        store.ready().await;
+        let (fleets, usage) = (Fleets::default(), Usage::new(store.clone()));
+        let (first, second) = tokio::join!(fleets.now(&store, &usage), fleets.now(&store, &usage));
+        let (first, second) = (first.unwrap(), second.unwrap());
+        assert!(Arc::ptr_eq(&first, &second));
+        tokio::time::advance(KEPT).await;
+        let later = fleets.now(&store, &usage).await.unwrap();
+        assert!(!Arc::ptr_eq(&first, &later), "it is old by now");
+        let places: Vec<_> = (0..SCRAPES).map(|_| fleets.enter().unwrap()).collect();
+        assert_eq!(fleets.enter().err().map(|status| status.code()), Some(429));
+        drop(places);
+        assert!(fleets.enter().is_ok());
+    }
+
     #[tokio::test]
     async fn a_large_fleet_is_written_in_pieces_that_stay_small() {
         let fleet = Fleet::of_size(20_000);

@@ -14,15 +14,19 @@ use prometheus_client::metrics::gauge::ConstGauge;
 /// A name without the prefix and an explanation.
 pub type Titled<T> = (&'static str, &'static str, T);
 
+/// The name of a label, and a number for each of its values.
+pub type ByLabel = (&'static str, Vec<(String, f64)>);
+
+/// Upper bounds with how many values lie in each bucket, the last one infinite; and the sum of all values.
+pub type Distribution = (Vec<(f64, u64)>, f64);
+
 /// What one look shows. Names end with their unit, those of counters without `_total`.
 #[derive(Clone, Debug, Default)]
 pub struct Readings {
     pub counters: Vec<Titled<u64>>,
     pub gauges: Vec<Titled<f64>>,
-    /// The name of the label, and the value for each of its values.
-    pub gauges_by: Vec<Titled<(&'static str, Vec<(String, f64)>)>>,
-    /// Upper bounds with how many values lie in each bucket, the last one infinite; and the sum of all values.
-    pub histograms: Vec<Titled<(Vec<(f64, u64)>, f64)>>,
+    pub gauges_by: Vec<Titled<ByLabel>>,
+    pub histograms: Vec<Titled<Distribution>>,
 }
 
 /// Shows what `look` finds.
@@ -56,19 +60,19 @@ where
             }
         }
         for (name, help, (buckets, sum)) in histograms {
-            let shown = Distribution { buckets, sum };
+            let shown = Buckets { buckets, sum };
             shown.encode(page.encode_descriptor(name, help, None, MetricType::Histogram)?)?;
         }
         Ok(())
     }
 }
 
-struct Distribution {
+struct Buckets {
     buckets: Vec<(f64, u64)>,
     sum: f64,
 }
 
-impl EncodeMetric for Distribution {
+impl EncodeMetric for Buckets {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         let count = self.buckets.iter().map(|(_, count)| count).sum();
         encoder.encode_histogram::<NoLabelSet>(self.sum, count, &self.buckets, None)

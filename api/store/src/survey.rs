@@ -6,7 +6,7 @@
 //! Transactions of other roles are seen only by a role that may see them (`grant pg_read_all_stats`); prepared ones
 //! are seen by everybody.
 
-use crate::readings::Titled;
+use crate::readings::{ByLabel, Titled};
 
 /// A family of numbers: how its rows are called in the statement's answer, and how it is shown.
 struct Family {
@@ -75,7 +75,7 @@ impl Survey {
     }
 
     /// What there is a number of for each table or lease.
-    pub fn gauges_by(&self) -> Vec<Titled<(&'static str, Vec<(String, f64)>)>> {
+    pub fn gauges_by(&self) -> Vec<Titled<ByLabel>> {
         let several = FAMILIES.iter().filter_map(|family| Some((family, family.label?)));
         several
             .map(|(family, label)| {

@@ -73,10 +73,10 @@ async fn a_page_tells_of_the_whole_fleet_for_two_minutes() {
     assert_other_forms(&client, &first).await;
 
     // Still fresh, and then not any more; replicas that have read nothing yet.
-    database.advance(Duration::from_secs(119));
+    database.advance(Duration::from_secs(80));
     let later = Stack::with(Setup { store: Some(stack.store.clone()), ..Setup::default() }).await;
     assert_eq!(samples(&scrape(&later.master()).await), samples(&first));
-    database.advance(Duration::from_secs(2));
+    database.advance(Duration::from_secs(41));
     let latest = Stack::with(Setup { store: Some(stack.store.clone()), ..Setup::default() }).await;
     let stale = scrape(&latest.master()).await;
     assert!(samples(&stale).is_empty(), "{stale}");

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::usage::row::{Aged, AppUsage, NodeUsage};
-use horchestra_core::usage::{Measured, Sample};
+use horchestra_core::usage::{Before, Measured, Sample};
 use horchestra_store::{Columns, Index, Item, Op, Samples, SessionClaim, SessionGrant, Store};
 use hyper::Method;
 use sqlx::postgres::{PgPool, PgPoolCopyExt, PgPoolOptions};
@@ -27,6 +27,8 @@ const APPLICATIONS_PER_NODE: usize = 10;
 const SERIES: usize = NODES * (APPLICATIONS_PER_NODE * 6 + 3);
 /// Longer than what was taken for one scraper is good for another.
 const APART: Duration = Duration::from_secs(6);
+/// Some moment of the nodes' clocks, in nanoseconds.
+const MOMENT: i64 = 1_700_000_000_000_000_000;
 const COPY: &str = "copy (select body from horchestra.samples order by node) to stdout (format binary)";
 
 pub async fn measure(server: &Server, args: &BenchArgs) -> Result<Section> {
@@ -68,9 +70,10 @@ pub async fn measure(server: &Server, args: &BenchArgs) -> Result<Section> {
     ensure!(own < 5_000, "the replica's own page has {own} series");
     let began = Instant::now();
     let path = "/apis/metrics.k8s.io/v1beta1/pods";
-    let (status, _) = connection.exchange(Method::GET, path, Bytes::new()).await?;
-    ensure!(status.is_success(), "{path} was answered with {status}");
+    let list = replica.client.get(path).await?;
     notes.push(format!("what kubectl top pod -A asks for: {:.0} ms", millis(began.elapsed())));
+    let measured = list["items"].as_array().map_or(0, Vec::len);
+    ensure!(measured == NODES * APPLICATIONS_PER_NODE, "{measured} Applications have a rate");
 
     pool.close().await;
     drop(connection);
@@ -121,9 +124,15 @@ async fn copy(pool: &PgPool) -> Result<f64> {
     Ok(millis(began.elapsed()))
 }
 
-/// Nodes with a session each, and what is placed on them.
+/// A node with its session, and names and uids of what is placed on it.
+struct Node {
+    name: String,
+    grant: SessionGrant,
+    apps: Vec<(String, Uuid)>,
+}
+
 struct Fleet {
-    nodes: Vec<(String, SessionGrant, Vec<(String, Uuid)>)>,
+    nodes: Vec<Node>,
 }
 
 impl Fleet {
@@ -140,17 +149,18 @@ impl Fleet {
                 certificate: "00".repeat(32),
             });
             let granted = store.claim_sessions(claims.collect(), Duration::ZERO).await?;
-            for (node, grant) in some.iter().zip(granted) {
-                let apps = (0..APPLICATIONS_PER_NODE).map(|n| (format!("app-{node}-{n}"), Uuid::new_v4()));
-                let apps: Vec<(String, Uuid)> = apps.collect();
-                nodes.push((node.clone(), grant.context("a node has a session already")?, apps));
+            for (name, grant) in some.iter().zip(granted) {
+                let apps = (0..APPLICATIONS_PER_NODE).map(|n| (format!("app-{name}-{n}"), Uuid::new_v4()));
+                let grant = grant.context("a node has a session already")?;
+                nodes.push(Node { name: name.clone(), grant, apps: apps.collect() });
             }
         }
         let items: Vec<Item> = nodes
             .iter()
-            .flat_map(|(node, _, apps)| {
-                let placed = apps.iter().map(|(name, uid)| placed(object::item(name, *uid, None), node));
-                std::iter::once(node_item(node)).chain(placed)
+            .flat_map(|node| {
+                let apps = node.apps.iter();
+                let placed = apps.map(|(name, uid)| placed(object::item(name, *uid, None), &node.name));
+                std::iter::once(node_item(&node.name)).chain(placed)
             })
             .collect();
         for some in items.chunks(512) {
@@ -165,26 +175,29 @@ impl Fleet {
     /// Keeps new samples of everything, as gateways do.
     async fn report(&self, store: &Store) -> Result<()> {
         let usage = |number: i64| Aged {
-            measured: Measured::first(Sample {
-                cpu_usec: 123_456_789 + number,
-                memory_bytes: 64 << 20,
-                memory_peak_bytes: 96 << 20,
-                pids: 7,
-                at: 1_700_000_000_000_000_000,
-                ..Sample::default()
-            }),
+            measured: Measured {
+                now: Sample {
+                    cpu_usec: 123_456_789 + number,
+                    memory_bytes: 64 << 20,
+                    memory_peak_bytes: 96 << 20,
+                    pids: 7,
+                    at: MOMENT,
+                    ..Sample::default()
+                },
+                before: Some(Before { cpu_usec: 123_000_000, at: MOMENT - 5_000_000_000 }),
+            },
             age: Duration::ZERO,
         };
         for some in self.nodes.chunks(500) {
-            let samples = some.iter().map(|(node, grant, apps)| {
-                let apps = apps.iter().zip(0..).map(|((name, uid), number)| AppUsage {
+            let samples = some.iter().map(|node| {
+                let apps = node.apps.iter().zip(0..).map(|((name, uid), number)| AppUsage {
                     uid: *uid,
                     namespace: NAMESPACE.into(),
                     name: name.clone(),
                     usage: usage(number),
                 });
                 let row = NodeUsage { node: Some(usage(0)), apps: apps.collect() };
-                Samples { node: node.clone(), grant: grant.clone(), body: row.encode().into() }
+                Samples { node: node.name.clone(), grant: node.grant.clone(), body: row.encode().into() }
             });
             store.record_samples(&samples.collect::<Vec<_>>()).await?;
         }

@@ -9,6 +9,7 @@ mod races;
 mod roles;
 mod samples;
 mod schema;
+mod survey;
 mod upkeep;
 
 crate::behaviour::suite!(crate::postgres::database::world);
