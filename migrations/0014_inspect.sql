@@ -373,8 +373,12 @@ from horchestra.address_leases l left join horchestra.objects o on o.uid = l.own
 
 -- ---- nodes, and what runs for them ----------------------------------------------------------------------------------
 
+-- When the certificate ends that a session was opened with. For people: no guard reads this table.
+alter table horchestra.session_presence add column certificate_ends timestamptz;
+
 create view inspect.node_sessions as
-select s.node, s.epoch, s.session, s.gateway, g.name as gateway_name, s.peer, s.certificate, s.opened_at,
+select s.node, s.epoch, s.session, s.gateway, g.name as gateway_name, s.peer, s.certificate,
+    p.certificate_ends as certificate_expires_at, s.opened_at,
     greatest(s.opened_at, p.last_seen) as last_seen, statement_timestamp() - greatest(s.opened_at, p.last_seen) as silent_for,
     coalesce(g.until > statement_timestamp(), false) as live
 from horchestra.node_sessions s left join horchestra.gateways g on g.id = s.gateway

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use horchestra_store::store::{Heartbeat, SessionGrant};
+use horchestra_store::store::{Heartbeat, SeenSession, SessionGrant};
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -104,15 +104,25 @@ async fn touch_sessions(gate: &Gate) {
         .sessions
         .all()
         .into_iter()
-        .filter(|session| session.take_touch(gate.settings.touch_every))
+        // Once even where heartbeats tell of it: what they say is not all that people want to see.
+        .filter(|session| session.take_touch(gate.settings.touch_every) || !session.is_introduced())
         .collect();
     if heard.is_empty() {
         return;
     }
-    let named: Vec<(String, SessionGrant)> =
-        heard.iter().map(|session| (session.node.clone(), session.grant.clone())).collect();
-    match gate.store.touch_sessions(gate.id, &named).await {
-        Ok(lost) => end_lost(&heard, lost),
+    let seen: Vec<SeenSession> = heard
+        .iter()
+        .map(|session| SeenSession {
+            node: session.node.clone(),
+            grant: session.grant.clone(),
+            certificate_ends: session.valid_until,
+        })
+        .collect();
+    match gate.store.touch_sessions(gate.id, &seen).await {
+        Ok(lost) => {
+            heard.iter().for_each(|session| session.introduced());
+            end_lost(&heard, lost);
+        }
         Err(error) => {
             tracing::debug!(%error, "sessions could not be touched");
             heard.iter().for_each(|session| session.untake_touch());

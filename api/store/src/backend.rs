@@ -57,8 +57,8 @@ use uuid::Uuid;
 use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
 use crate::announce::Announcement;
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant,
-    SessionRow, TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SeenSession, SessionClaim,
+    SessionGrant, SessionRow, TokenForm,
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::readings::PoolUse;
@@ -409,11 +409,7 @@ pub trait Backend: Send + Sync + 'static {
         stale_after: Duration,
     ) -> Answer<'_, Vec<Option<SessionGrant>>>;
     fn release_sessions<'a>(&'a self, sessions: &'a [(String, SessionGrant)]) -> Answer<'a, ()>;
-    fn touch_sessions<'a>(
-        &'a self,
-        gateway: Uuid,
-        sessions: &'a [(String, SessionGrant)],
-    ) -> Answer<'a, Vec<String>>;
+    fn touch_sessions<'a>(&'a self, gateway: Uuid, sessions: &'a [SeenSession]) -> Answer<'a, Vec<String>>;
     fn session_of<'a>(&'a self, node: &'a str) -> Answer<'a, Option<SessionRow>>;
     fn sessions(&self) -> Answer<'_, Vec<SessionRow>>;
 

@@ -31,6 +31,16 @@ pub struct SessionGrant {
     pub session: Uuid,
 }
 
+/// A session that was heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenSession {
+    pub node: String,
+    pub grant: SessionGrant,
+    /// When the certificate ends that it was opened with, in microseconds since the epoch, as far as that is known; for
+    /// people.
+    pub certificate_ends: Option<i64>,
+}
+
 /// A row of the session table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {

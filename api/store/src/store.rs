@@ -349,7 +349,7 @@ impl Store {
     pub async fn touch_sessions(
         &self,
         gateway: Uuid,
-        sessions: &[(String, SessionGrant)],
+        sessions: &[SeenSession],
     ) -> Result<Vec<String>, ReadError> {
         read(self.inner.backend.touch_sessions(gateway, sessions)).await
     }

@@ -23,7 +23,7 @@ pub mod write;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use horchestra_store::store::SessionGrant;
@@ -48,6 +48,8 @@ pub struct Session {
     pub peer: SocketAddr,
     /// Since when the certificate is valid that the session was opened with, in microseconds since the epoch.
     pub valid_since: Option<i64>,
+    /// And until when.
+    pub valid_until: Option<i64>,
     pub inbox: Inbox,
     pub outbound: Arc<Outbound>,
     pub sent: Sent,
@@ -62,6 +64,8 @@ pub struct Session {
     heard: AtomicU64,
     /// The same, as the database was last told.
     touched: AtomicU64,
+    /// The database was told all that it is told of a session.
+    introduced: AtomicBool,
     ended: CancellationToken,
 }
 
@@ -72,6 +76,7 @@ impl Session {
             grant,
             peer,
             valid_since: None,
+            valid_until: None,
             inbox: Inbox::default(),
             outbound: Arc::default(),
             sent: Sent::default(),
@@ -84,6 +89,7 @@ impl Session {
             opened: Instant::now(),
             heard: AtomicU64::new(0),
             touched: AtomicU64::new(0),
+            introduced: AtomicBool::new(false),
             ended: CancellationToken::new(),
         }
     }
@@ -98,6 +104,15 @@ impl Session {
     /// Ends the session because it is another one's by now.
     pub fn lost(&self) {
         self.end(Err(Status::aborted("the session was taken over")));
+    }
+
+    /// The database was told of the session more than that it lives.
+    pub fn introduced(&self) {
+        self.introduced.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_introduced(&self) -> bool {
+        self.introduced.load(Ordering::Relaxed)
     }
 
     pub async fn ended(&self) {

@@ -63,7 +63,8 @@ async fn claim_and_serve(
     };
     let session = Session::new(peer.name.clone(), grant, peer.connection.address);
     let valid_since = peer.valid_since.map(jiff::Timestamp::as_microsecond);
-    let session = Arc::new(Session { valid_since, ..session });
+    let valid_until = jiff::Timestamp::try_from(peer.not_after).ok().map(jiff::Timestamp::as_microsecond);
+    let session = Arc::new(Session { valid_since, valid_until, ..session });
     if let Some(superseded) = gate.sessions.insert(Arc::clone(&session)) {
         superseded.lost();
     }

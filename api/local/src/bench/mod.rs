@@ -27,6 +27,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 
+use crate::say;
 use report::Report;
 use server::Server;
 
@@ -88,8 +89,13 @@ pub enum Workload {
 }
 
 impl BenchArgs {
-    fn wants(&self, workload: Workload) -> bool {
-        self.only.is_empty() || self.only.contains(&workload)
+    /// Whether the workload is measured; says so, since some take minutes before there is anything to tell.
+    fn begins(&self, workload: Workload) -> bool {
+        let wanted = self.only.is_empty() || self.only.contains(&workload);
+        if wanted {
+            say(&format!("measuring {} …", format!("{workload:?}").to_lowercase()));
+        }
+        wanted
     }
 
     fn arm(&self) -> Duration {
@@ -110,55 +116,55 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
     let server = Server::start()?;
     let mut report = Report::new(server.environment().await?);
     let mut over = Vec::new();
-    if args.wants(Workload::Writes) {
+    if args.begins(Workload::Writes) {
         for load in [writes::Load::Create, writes::Load::Update] {
             for writers in &args.writers {
                 report.add(writes::measure(&server, &args, load, *writers).await?);
             }
         }
     }
-    if args.wants(Workload::Snapshot) {
+    if args.begins(Workload::Snapshot) {
         for section in snapshot::measure(&server, &args).await? {
             report.add(section);
         }
     }
-    if args.wants(Workload::List) {
+    if args.begins(Workload::List) {
         report.add(lists::measure(&server, &args).await?);
     }
-    if args.wants(Workload::Watch) {
+    if args.begins(Workload::Watch) {
         for section in watches::measure(&server, &args).await? {
             report.add(section);
         }
     }
-    if args.wants(Workload::Https) {
+    if args.begins(Workload::Https) {
         for section in https::measure(&server, &args).await? {
             report.add(section);
         }
     }
-    if args.wants(Workload::Stops) {
+    if args.begins(Workload::Stops) {
         for section in stops::measure(&args).await? {
             report.add(section);
         }
     }
-    if args.wants(Workload::Tracing) {
+    if args.begins(Workload::Tracing) {
         report.add(tracing::measure(&server, &args).await?);
     }
-    if args.wants(Workload::Rbac) {
+    if args.begins(Workload::Rbac) {
         for section in rbac::measure(&args)? {
             report.add(section);
         }
     }
-    if args.wants(Workload::Inspect) {
+    if args.begins(Workload::Inspect) {
         for section in inspect::measure(&server, &args).await? {
             report.add(section);
         }
     }
-    if args.wants(Workload::Sessions) {
+    if args.begins(Workload::Sessions) {
         let (sections, missed) = sessions::measure(&server, &args).await?;
         sections.into_iter().for_each(|section| report.add(section));
         over = missed;
     }
-    if args.wants(Workload::Fleet) {
+    if args.begins(Workload::Fleet) {
         report.add(fleet::measure(&server, &args).await?);
     }
     report.write(&args.out)?;

@@ -90,7 +90,11 @@ fn database_of(out: &mut String, database: &Database) {
         ]
     }));
     out.push('\n');
-    columns(out, &table);
+    if database.processes.is_empty() {
+        out.push_str("no process of this version runs on this database\n");
+    } else {
+        columns(out, &table);
+    }
     let leaderless: Vec<&str> =
         database.leases.iter().filter(|lease| !lease.live).map(|lease| lease.name.as_str()).collect();
     if !leaderless.is_empty() {

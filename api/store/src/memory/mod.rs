@@ -39,8 +39,8 @@ use crate::backend::{
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant,
-    SessionRow, TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SeenSession, SessionClaim,
+    SessionGrant, SessionRow, TokenForm,
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord, reason};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
@@ -541,11 +541,7 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn touch_sessions<'a>(
-        &'a self,
-        gateway: Uuid,
-        sessions: &'a [(String, SessionGrant)],
-    ) -> Answer<'a, Vec<String>> {
+    fn touch_sessions<'a>(&'a self, gateway: Uuid, sessions: &'a [SeenSession]) -> Answer<'a, Vec<String>> {
         self.with(move |state, now| state.presence.touch_sessions(gateway, sessions, now))
     }
 

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use crate::backend::Pruned;
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant,
-    SessionRow, TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SeenSession, SessionClaim,
+    SessionGrant, SessionRow, TokenForm,
 };
 
 #[derive(Clone, Default)]
@@ -141,14 +141,9 @@ impl Presence {
         }
     }
 
-    pub fn touch_sessions(
-        &mut self,
-        gateway: Uuid,
-        sessions: &[(String, SessionGrant)],
-        now: i64,
-    ) -> Vec<String> {
+    pub fn touch_sessions(&mut self, gateway: Uuid, sessions: &[SeenSession], now: i64) -> Vec<String> {
         let mut lost = Vec::new();
-        for (node, grant) in sessions {
+        for SeenSession { node, grant, .. } in sessions {
             let ours = |held: &&mut Session| held.grant == *grant && held.claim.gateway == gateway;
             match self.sessions.get_mut(node).filter(ours) {
                 Some(held) => held.last_seen = now,

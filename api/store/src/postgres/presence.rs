@@ -12,8 +12,8 @@ use super::{PostgresBackend, errors};
 use crate::announce::Announcement;
 use crate::backend::{BackendError, Pruned};
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant,
-    SessionRow, TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SeenSession, SessionClaim,
+    SessionGrant, SessionRow, TokenForm,
 };
 use crate::types::Revision;
 
@@ -106,11 +106,18 @@ impl PostgresBackend {
     pub(super) async fn see_sessions(
         &self,
         gateway: Uuid,
-        sessions: &[(String, SessionGrant)],
+        sessions: &[SeenSession],
     ) -> Result<Vec<String>, BackendError> {
-        let (nodes, epochs, ids) = columns(sessions);
-        let query =
-            sqlx::query(statements::TOUCH_SESSIONS.sql).bind(nodes).bind(epochs).bind(ids).bind(gateway);
+        let named: Vec<(String, SessionGrant)> =
+            sessions.iter().map(|seen| (seen.node.clone(), seen.grant.clone())).collect();
+        let (nodes, epochs, ids) = columns(&named);
+        let ends: Vec<Option<i64>> = sessions.iter().map(|seen| seen.certificate_ends).collect();
+        let query = sqlx::query(statements::TOUCH_SESSIONS.sql)
+            .bind(nodes)
+            .bind(epochs)
+            .bind(ids)
+            .bind(gateway)
+            .bind(ends);
         let rows = self.change_some(statements::TOUCH_SESSIONS, query).await?;
         rows.iter().map(|row| row.try_get("node")).collect::<Result<_, _>>().map_err(errors::of_read)
     }

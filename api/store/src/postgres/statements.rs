@@ -359,16 +359,18 @@ pub const RELEASE_SESSIONS: Statement = keyed(
     "select horchestra.release_session(t.node, t.epoch, t.session) \
      from unnest($1::text[], $2::bigint[], $3::uuid[]) t(node, epoch, session)",
 );
-/// $1 nodes, $2 epochs, $3 sessions, $4 gateway. Answers the nodes whose session is another by now.
+/// $1 nodes, $2 epochs, $3 sessions, $4 gateway, $5 ends of certificates. Answers the nodes whose session is another by
+/// now.
 pub const TOUCH_SESSIONS: Statement = keyed(
     "touch_sessions",
-    "with t as materialized (select t.node, t.session, s.node is not null as ours \
-     from unnest($1::text[], $2::bigint[], $3::uuid[]) t(node, epoch, session) \
+    "with t as materialized (select t.node, t.session, to_timestamp(t.ends / 1000000.0) as ends, s.node is not null as ours \
+     from unnest($1::text[], $2::bigint[], $3::uuid[], $5::bigint[]) t(node, epoch, session, ends) \
      left join horchestra.node_sessions s on s.node = t.node and s.epoch = t.epoch \
      and s.session = t.session and s.gateway = $4), \
-     seen as (insert into horchestra.session_presence as p (node, session, last_seen) \
-     select node, session, clock_timestamp() from t where ours order by node \
-     on conflict (node) do update set session = excluded.session, last_seen = excluded.last_seen) \
+     seen as (insert into horchestra.session_presence as p (node, session, last_seen, certificate_ends) \
+     select node, session, clock_timestamp(), ends from t where ours order by node \
+     on conflict (node) do update set session = excluded.session, last_seen = excluded.last_seen, \
+     certificate_ends = excluded.certificate_ends) \
      select node from t where not ours",
 );
 pub const SESSION_OF: Statement =

@@ -65,6 +65,7 @@ const EXPECTED: &[(&str, usize, &[&str])] = &[
     ("contents", 2, &["olga", "contents"]),
     ("grants", 2, &["fleet-viewer", "storefront", "everywhere"]),
     ("requests", 1, &["node-a-renewal", "olga", "Pending"]),
+    ("expiring", 1, &["rack-a"]),
     ("denied", 1, &["node-9", "its disk was stolen"]),
     ("space", 10, &["objects", "events_0", "history"]),
     ("partitions", 3, &["events_0", "\"first_revision\": 0", "\"last_revision\": 262143"]),

@@ -18,8 +18,8 @@ use horchestra_service::{
 use horchestra_store::postgres::{self, Options, PostgresBackend};
 use horchestra_store::pushes::reason;
 use horchestra_store::{
-    AddressDemand, Announcement, DeniedCertificates, Heartbeat, Holding, PushChange, Samples, SessionClaim,
-    Store, StoreOptions,
+    AddressDemand, Announcement, DeniedCertificates, Heartbeat, Holding, PushChange, Samples, SeenSession,
+    SessionClaim, Store, StoreOptions,
 };
 use horchestra_testkit::{Template, TestDatabase};
 use serde_json::{Value, json};
@@ -212,6 +212,9 @@ impl Making {
             certificate: "ab".repeat(32),
         };
         let grant = store.claim_session(claim, LONG).await.expect("answered").expect("a session");
+        let ends = jiff::Timestamp::now().as_microsecond() + 86_400_000_000;
+        let seen = SeenSession { node: NODE.to_owned(), grant: grant.clone(), certificate_ends: Some(ends) };
+        store.touch_sessions(gateway, &[seen]).await.expect("touched");
         store.acquire_lease("scheduler", worker, LONG).await.expect("answered").expect("a lease");
         for (id, program) in [(gateway, "horchestra-nodegate"), (worker, "horchestra-workers")] {
             let announcement = Announcement {

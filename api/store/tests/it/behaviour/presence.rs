@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use horchestra_store::{
-    DeniedCertificates, Heartbeat, Pruned, Samples, SessionClaim, SessionGrant, SessionRow,
+    DeniedCertificates, Heartbeat, Pruned, Samples, SeenSession, SessionClaim, SessionGrant, SessionRow,
 };
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -54,6 +54,15 @@ pub async fn one_of_two_processes_gets_the_lease(world: &World) {
 
 fn claim(gateway: Uuid, node: &str) -> SessionClaim {
     SessionClaim { node: node.into(), gateway, peer: "10.0.0.9:4711".into(), certificate: "ab".into() }
+}
+
+fn seen(sessions: &[(String, SessionGrant)]) -> Vec<SeenSession> {
+    let seen = |(node, grant): &(String, SessionGrant)| SeenSession {
+        node: node.clone(),
+        grant: grant.clone(),
+        certificate_ends: Some(1_900_000_000_000_000),
+    };
+    sessions.iter().map(seen).collect()
 }
 
 pub async fn how_a_node_is_sent_tokens_is_chosen_once(world: &World) {
@@ -119,7 +128,7 @@ pub async fn a_node_has_one_live_session(world: &World) {
 
     // Stale sessions can be taken over; the old holder learns of it.
     let other = gateways[1 - by];
-    let mine = [("n".to_owned(), grant.clone())];
+    let mine = seen(&[("n".to_owned(), grant.clone())]);
     assert_eq!(within(store.touch_sessions(gateway, &mine)).await.expect("answered"), [""; 0]);
     tokio::time::sleep(Duration::from_millis(5)).await;
     let taken = within(store.claim_session(claim(other, "n"), Duration::ZERO)).await;
@@ -306,7 +315,7 @@ pub async fn presence_that_stands_for_nothing_is_pruned(world: &World) {
         let grant = within(store.claim_session(claim(gateway, name), LONG)).await.expect("answered");
         grants.push((name.to_owned(), grant.expect("free")));
     }
-    within(store.touch_sessions(dead, &grants[1..3])).await.expect("seen");
+    within(store.touch_sessions(dead, &seen(&grants[1..3]))).await.expect("seen");
     put(&store, create(&node("a"), "1")).await;
     let beats =
         ["a", "b", "c"].map(|node| Heartbeat { node: node.into(), allocated_cpu: 0, allocated_memory: 0 });
@@ -329,7 +338,7 @@ pub async fn presence_that_stands_for_nothing_is_pruned(world: &World) {
         within(store.heartbeats()).await.expect("read").into_iter().map(|row| row.heartbeat.node).collect();
     assert_eq!(left, ["a"], "that of a node that is there");
     // A gateway that was away for that long learns that its sessions are lost.
-    let lost = within(store.touch_sessions(dead, &grants[1..3])).await.expect("answered");
+    let lost = within(store.touch_sessions(dead, &seen(&grants[1..3]))).await.expect("answered");
     assert_eq!(lost, ["b", "c"]);
     assert!(within(store.renew_gateway(dead, "127.0.0.1:1", LONG)).await.expect("renewed"), "as a new one");
 }
