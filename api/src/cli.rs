@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use horchestra_core::gates::Gates;
 use horchestra_core::names::label_fault;
 use horchestra_core::ranges::Network;
+use horchestra_runtime::Progress;
 use horchestra_runtime::args::{
     DatabaseArgs, MetricsArgs, PeerArgs, SecretArgs, ShutdownArgs, TelemetryArgs, TlsArgs, TokenArgs,
     duration,
@@ -18,6 +19,7 @@ use horchestra_runtime::telemetry;
 use horchestra_store::postgres;
 
 use crate::certificates::{self, CertificatesArgs};
+use crate::check::{self, CheckArgs};
 use crate::hold::{self, HoldArgs};
 use crate::http::limits::{Limit, Limits};
 use crate::import::{self, ImportArgs};
@@ -39,7 +41,7 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Bring the database's schema up to this version; safe to run from several places at once
     Migrate(MigrateArgs),
-    /// Say whether the database can be reached and what it holds
+    /// Look over files, database and clocks, and say what is not well and what to do about it
     Check(CheckArgs),
     /// Ask a replica that runs on this machine whether it is ready: exit code 0, or 1 and why not
     Health(HealthArgs<9443>),
@@ -169,15 +171,6 @@ pub struct MigrateArgs {
     pub telemetry: TelemetryArgs,
 }
 
-#[derive(Clone, Debug, Args)]
-pub struct CheckArgs {
-    #[command(flatten)]
-    pub database: DatabaseArgs,
-
-    #[command(flatten)]
-    pub telemetry: TelemetryArgs,
-}
-
 impl Cli {
     /// Reads the arguments of the process; options without a command belong to `serve`.
     pub fn from_args(args: impl IntoIterator<Item = String>) -> Result<Cli, clap::Error> {
@@ -201,7 +194,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Migrate(args) => {
             telemetry::init(&args.telemetry)?;
-            postgres::migrate(&args.database.database_url).await.context("the database was not migrated")?;
+            let progress = Progress::new("migrating");
+            let migrated = postgres::migrate(&args.database.database_url).await;
+            drop(progress);
+            migrated.context("the database was not migrated")?;
             tracing::info!("the database is migrated");
             Ok(ExitCode::SUCCESS)
         }
@@ -222,30 +218,9 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Check(args) => {
             telemetry::init(&args.telemetry)?;
-            check(&args.database).await
+            check::run(&args).await
         }
     }
-}
-
-async fn check(database: &DatabaseArgs) -> anyhow::Result<ExitCode> {
-    let store = serve::open_store(database, None)?;
-    let loaded = tokio::time::timeout(Duration::from_secs(30), store.ready()).await;
-    if loaded.is_err() {
-        bail!("the database could not be read within 30 s");
-    }
-    let snapshot = store.fresh().await.context("the newest revision could not be read")?;
-    let sessions = store.sessions().await.context("the sessions could not be read")?;
-    for spec in horchestra_core::registry::served() {
-        tracing::info!(kind = spec.kind.name(), objects = snapshot.count(spec.kind, None), "checked");
-    }
-    tracing::info!(
-        revision = snapshot.revision(),
-        sessions = sessions.len(),
-        holes = store.metrics().holes.get(),
-        "the database answers"
-    );
-    store.shutdown().await;
-    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
@@ -313,6 +288,8 @@ mod tests {
             ("hold --database-url=postgres://h/d engage --message=why", true),
             ("hold --database-url=postgres://h/d release --node=n1", true),
             ("hold --database-url=postgres://h/d", false),
+            ("check --database-url=postgres://h/d -o json --host=a --host=b", true),
+            ("check --database-url=postgres://h/d --tls-cert=c", false),
         ] {
             let words: Vec<&str> = words.split(' ').collect();
             assert_eq!(parse(&words).is_ok(), good, "{words:?}");

@@ -10,6 +10,7 @@ mod access;
 pub mod app;
 mod catalog;
 mod certificates;
+mod check;
 pub mod cli;
 mod documents;
 mod fleet;

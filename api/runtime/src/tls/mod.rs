@@ -24,6 +24,7 @@
 
 mod client;
 mod denied;
+mod facts;
 mod files;
 mod metrics;
 mod server;
@@ -31,6 +32,7 @@ mod server;
 use std::path::PathBuf;
 
 pub use client::ReloadingClient;
+pub use facts::{CertificateFacts, authority_facts, leads_to, pair_facts};
 pub use metrics::TlsMetrics;
 pub use server::{ReloadingServer, Trust};
 

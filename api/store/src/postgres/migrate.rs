@@ -45,6 +45,11 @@ pub fn fingerprint() -> Vec<u8> {
     MIGRATIONS.iter().flat_map(|(_, _, sql)| sql.bytes()).collect()
 }
 
+/// Number of the newest migration.
+pub(super) fn newest() -> i64 {
+    MIGRATIONS.iter().map(|(version, ..)| *version).max().unwrap_or(0)
+}
+
 /// Brings the schema up to date, and in a database that never stored anything creates the Namespace
 /// `default` as its first object.
 pub async fn migrate(url: &str) -> Result<(), MigrateError> {

@@ -27,16 +27,20 @@
 //!
 //! # What is not promised
 //!
-//! A superuser or the schema's owner can still write the tables by hand. A pooler that lends connections for one
-//! transaction at a time has to keep prepared statements apart (PgBouncer documents that it does from 1.21 on), and passes no notifications
-//! on: the connection that listens can go another way ([`Options::listen_url`]), and where it hears nothing the log is
-//! asked more often ([`listen`]).
+//! A superuser or the schema's owner can still write the tables by hand; who connects in the role
+//! `horchestra_runtime` cannot, since these functions run as their owner and nothing else may write there (upkeep of
+//! the log takes the owner). [`examine`] finds what was written by hand.
+//!
+//! A pooler that lends connections for one transaction at a time has to keep prepared statements apart (PgBouncer
+//! documents that it does from 1.21 on), and passes no notifications on: the connection that listens can go another way
+//! ([`Options::listen_url`]), and where it hears nothing the log is asked more often ([`listen`]).
 
 mod addresses;
 mod commit;
 mod connection;
 mod encode;
 mod errors;
+mod examine;
 mod lanes;
 mod listen;
 mod log;
@@ -73,8 +77,8 @@ use crate::backend::{
     Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
 };
 use crate::presence::{
-    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SessionClaim, SessionGrant,
-    SessionRow, TokenForm,
+    DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SeenSession, SessionClaim,
+    SessionGrant, SessionRow, TokenForm,
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::readings::PoolUse;
@@ -83,6 +87,7 @@ use crate::survey::Survey;
 use crate::types::{Committed, Item, Revision};
 
 pub use errors::MigrateError;
+pub use examine::{Examination, ExamineError, NAMED, examine};
 use lanes::Lanes;
 pub use migrate::{fingerprint, migrate, migrate_schema};
 use statements::Statement;
@@ -371,11 +376,7 @@ impl Backend for PostgresBackend {
         self.end_sessions(sessions).boxed()
     }
 
-    fn touch_sessions<'a>(
-        &'a self,
-        gateway: Uuid,
-        sessions: &'a [(String, SessionGrant)],
-    ) -> Answer<'a, Vec<String>> {
+    fn touch_sessions<'a>(&'a self, gateway: Uuid, sessions: &'a [SeenSession]) -> Answer<'a, Vec<String>> {
         self.see_sessions(gateway, sessions).boxed()
     }
 

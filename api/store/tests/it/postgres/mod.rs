@@ -1,6 +1,7 @@
 //! What only PostgreSQL has to show: schema, plans, partitions, and that it does as the oracle does.
 
 pub mod database;
+mod examine;
 mod inspect;
 mod leaving;
 mod listening;

@@ -1,0 +1,162 @@
+//! Looking a database over, for whoever wants to know whether it can be relied on. Changes nothing, and takes no lock
+//! that anybody waits for.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Connection, Row};
+use tokio::time::timeout;
+
+use super::migrate;
+
+/// What is wrong with reaching or reading a database.
+#[derive(Debug, thiserror::Error)]
+pub enum ExamineError {
+    #[error("the database URL is malformed")]
+    Url(#[source] sqlx::Error),
+    #[error("the database cannot be reached")]
+    Connect(#[source] sqlx::Error),
+    #[error("the database did not answer within {0:?}")]
+    Patience(Duration),
+    #[error("the database cannot be read")]
+    Read(#[source] sqlx::Error),
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Examination {
+    /// As the server writes it, and as a number (`150018`).
+    pub version: String,
+    pub version_number: i32,
+    pub encoding: String,
+    /// Name and value of every setting that matters.
+    pub settings: Vec<(&'static str, String)>,
+    /// The newest migration that has run; `None`: none has.
+    pub migration: Option<i64>,
+    /// The newest one that this program knows.
+    pub known_migration: i64,
+    /// How far the database's clock is ahead of this machine's, in microseconds, to within `clock_error`.
+    pub clock_ahead: i64,
+    pub clock_error: i64,
+    /// Program, place and version of every process that runs.
+    pub processes: Vec<(String, String, String)>,
+    /// Objects whose heads were compared with the log.
+    pub compared: i64,
+    /// Where heads and log disagree: at most [`NAMED`].
+    pub disagreements: Vec<String>,
+}
+
+/// Disagreements that are named.
+pub const NAMED: usize = 20;
+
+/// Settings that matter.
+const SETTINGS: [&str; 5] =
+    ["fsync", "full_page_writes", "synchronous_commit", "max_connections", "max_prepared_transactions"];
+
+/// How long comparing heads with the log may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Heads with the log, as of one moment. Of what changed before the log begins nothing can be said.
+const COMPARE: &str = "with s as materialized (select t.oldest, \
+        coalesce((select c.rv from horchestra.commits c order by c.rv desc limit 1), 0) as head from horchestra.state t), \
+    newest as materialized (select distinct on (e.kind, e.ns, e.name) e.kind, e.ns, e.name, e.rv, e.op \
+        from horchestra.events e, s where e.rv > s.oldest order by e.kind, e.ns, e.name, e.rv desc), \
+    wrong as ( \
+        select o.kind, o.ns, o.name, format('the head says revision %s, and the log has something else there', o.rv) as what \
+            from horchestra.objects o cross join s left join horchestra.events e on e.rv = o.rv \
+            where o.rv > s.oldest and (e.rv is null or e.op = 3 \
+                or (e.kind, e.ns, e.name, e.uid) is distinct from (o.kind, o.ns, o.name, o.uid) or e.body <> o.body) \
+        union all select n.kind, n.ns, n.name, format('the log changes it at revision %s, which the head does not know', n.rv) \
+            from newest n where n.op <> 3 and not exists (select 1 from horchestra.objects o \
+                where o.kind = n.kind and o.ns = n.ns and o.name = n.name and o.rv = n.rv) \
+        union all select n.kind, n.ns, n.name, format('the log deletes it at revision %s, and it is there', n.rv) \
+            from newest n join horchestra.objects o on o.kind = n.kind and o.ns = n.ns and o.name = n.name where n.op = 3 \
+        union all select o.kind, o.ns, o.name, format('there are %s of it', count(*)) \
+            from horchestra.objects o group by o.kind, o.ns, o.name having count(*) > 1 \
+        union all select 0::smallint, '', '', format('the log has %s rows where there should be %s', c.rows, s.head - s.oldest) \
+            from s, (select count(*) as rows from horchestra.events e, s where e.rv > s.oldest) c \
+            where c.rows <> s.head - s.oldest) \
+    select (select count(*) from horchestra.objects) as compared, \
+        coalesce((select array_agg(case w.kind when 0 then w.what else inspect.kind_name(w.kind) || ' ' || \
+            concat_ws('/', nullif(w.ns, ''), w.name) || ': ' || w.what end) from (select * from wrong limit $1) w), '{}') as wrong";
+
+/// Looks the database over.
+pub async fn examine(url: &str) -> Result<Examination, ExamineError> {
+    let options: PgConnectOptions = url.parse().map_err(ExamineError::Url)?;
+    let options = options.application_name("horchestra-check");
+    let reach = Duration::from_secs(10);
+    let connected = timeout(reach, options.connect()).await.map_err(|_| ExamineError::Patience(reach))?;
+    let mut connection = connected.map_err(ExamineError::Connect)?;
+    let found = timeout(PATIENCE, look(&mut connection)).await.map_err(|_| ExamineError::Patience(PATIENCE));
+    // Read only: however it is closed, nothing is lost.
+    let _ = connection.close().await;
+    found?.map_err(ExamineError::Read)
+}
+
+async fn look(connection: &mut PgConnection) -> Result<Examination, sqlx::Error> {
+    let about = "select current_setting('server_version') as version, \
+        current_setting('server_version_num')::int as version_number, current_setting('server_encoding') as encoding";
+    let about = sqlx::query(about).fetch_one(&mut *connection).await?;
+    let mut settings = Vec::with_capacity(SETTINGS.len());
+    for name in SETTINGS {
+        let row = sqlx::query("select current_setting($1)").bind(name).fetch_one(&mut *connection).await?;
+        settings.push((name, row.try_get(0)?));
+    }
+    let (clock_ahead, clock_error) = clock(connection).await?;
+    let mut found = Examination {
+        version: about.try_get("version")?,
+        version_number: about.try_get("version_number")?,
+        encoding: about.try_get("encoding")?,
+        settings,
+        migration: None,
+        known_migration: migrate::newest(),
+        clock_ahead,
+        clock_error,
+        processes: Vec::new(),
+        compared: 0,
+        disagreements: Vec::new(),
+    };
+    let there =
+        sqlx::query("select to_regclass('horchestra.migrations') is not null").fetch_one(&mut *connection);
+    if !there.await?.try_get::<bool, _>(0)? {
+        return Ok(found);
+    }
+    let migration =
+        sqlx::query("select max(version) from horchestra.migrations").fetch_one(&mut *connection).await?;
+    found.migration = migration.try_get(0)?;
+    if found.migration < Some(migrate::newest()) {
+        return Ok(found);
+    }
+    let processes = sqlx::query(
+        "select p.program, p.place, p.version from horchestra.processes p \
+         where p.seen_at > statement_timestamp() - interval '30 seconds' order by 1, 2",
+    );
+    for row in processes.fetch_all(&mut *connection).await? {
+        found.processes.push((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+    }
+    let named = i64::try_from(NAMED).unwrap_or(i64::MAX);
+    let compared = sqlx::query(COMPARE).bind(named).fetch_one(connection).await?;
+    found.compared = compared.try_get("compared")?;
+    found.disagreements = compared.try_get("wrong")?;
+    Ok(found)
+}
+
+/// How far the database's clock is ahead, and how sure that is; the quickest of a few answers says it best.
+async fn clock(connection: &mut PgConnection) -> Result<(i64, i64), sqlx::Error> {
+    let mut best: Option<(i64, i64)> = None;
+    for _ in 0..5 {
+        let (asked, began) = (SystemTime::now(), Instant::now());
+        let query = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+        let there: i64 = sqlx::query(query).fetch_one(&mut *connection).await?.try_get(0)?;
+        let half = micros(began.elapsed()) / 2;
+        let here = micros(asked.duration_since(UNIX_EPOCH).unwrap_or_default()).saturating_add(half);
+        if best.is_none_or(|(_, error)| half < error) {
+            best = Some((there - here, half));
+        }
+    }
+    Ok(best.unwrap_or_default())
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
