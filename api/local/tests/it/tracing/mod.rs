@@ -44,9 +44,12 @@ async fn create(client: &Client, name: &str, traceparent: Option<&str>) {
     .await;
 }
 
-/// What a trace from a request to the node's first report is made of: what the span is called here, the process, the
-/// name, the span that it goes on from, and some of its attributes.
-const WHOLE: &[(&str, &str, &str, &str, &[(&str, &str)])] = &[
+/// What the span is called here, the process, the name, the span that it goes on from, and some of its attributes.
+type Expected =
+    (&'static str, &'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+/// What a trace from a request to the node's first report is made of.
+const WHOLE: &[Expected] = &[
     (
         "request",
         "horchestra-api",
