@@ -282,10 +282,11 @@ const TRIGGERS: &[Rule] = &[
         &["triggers::the_state_is_sent_again_after_a_time_without_change"],
     ),
     (
-        "a lost notification or connection loses no change, and neither does a late commit",
+        "a lost notification or connection loses no change",
         &[
             "triggers::a_change_is_delivered_although_nobody_was_told_of_it",
             "api/store/tests/it/faults/loss.rs: without_notifications_the_log_is_looked_at_now_and_then",
+            "api/store/tests/it/recovery.rs: cut_connections_are_made_anew",
         ],
     ),
     (

@@ -42,22 +42,25 @@ async fn a_second_stream_is_refused_and_the_first_goes_on() {
 
 #[tokio::test]
 async fn whatever_a_node_says_is_a_sign_of_life_and_so_is_that_it_came() {
-    let stage = Stage::with(|settings| settings.stale_after = Duration::from_secs(2)).await;
-    // It has said nothing yet.
-    let mut silent = stage.dial("silent").await;
-    assert_eq!(code(stage.try_dial("silent").await), Some(Code::AlreadyExists));
-    assert!(silent.is_open().await);
-    // It says nothing that means anything, for longer than it could be silent.
-    let chatty = stage.dial("chatty").await;
+    const MOST_OF_IT: Duration = Duration::from_secs(50);
+    // The term is no matter here; the times of sessions are as ever.
+    let stage = Stage::with(|settings| settings.term = Duration::from_secs(3600)).await;
+    let (mut silent, chatty) = (stage.dial("silent").await, stage.dial("chatty").await);
+    stage.world.advance(MOST_OF_IT);
+    assert_eq!(code(stage.try_dial("silent").await), Some(Code::AlreadyExists), "it came not long ago");
+    // The other one says nothing that means anything.
     let seen = async || stage.world.operator.store().session_of("chatty").await.unwrap().unwrap().last_seen;
     let first = seen().await;
     eventually(SOON, async || {
         chatty.chunk(LogChunk { id: "of no log".to_owned(), ..LogChunk::default() }).await;
         chatty.say_nothing().await;
-        seen().await > first + 2_500_000
+        seen().await > first
     })
     .await;
+    stage.world.advance(MOST_OF_IT);
     assert_eq!(code(stage.try_dial("chatty").await), Some(Code::AlreadyExists));
+    stage.dial("silent").await;
+    assert_eq!(silent.end().await, Code::Aborted);
 }
 
 #[tokio::test]
@@ -106,7 +109,8 @@ async fn of_twenty_that_come_at_once_to_two_gateways_one_is_let_in() {
 
 #[tokio::test]
 async fn a_gateway_that_dies_costs_its_nodes_the_rest_of_its_term() {
-    let stage = Stage::new().await;
+    const TERM: Duration = Duration::from_secs(3600);
+    let stage = Stage::with(|settings| settings.term = TERM).await;
     let other = stage.world.gateway().await;
     let mut node = stage.serving("n1", &[("web", json!({}))]).await;
     let Stage { world, gateway } = stage;
@@ -114,6 +118,7 @@ async fn a_gateway_that_dies_costs_its_nodes_the_rest_of_its_term() {
     node.end().await;
     let stage = Stage { world, gateway: other };
     assert_eq!(code(stage.try_dial("n1").await), Some(Code::AlreadyExists), "its term is not over");
+    stage.world.advance(TERM);
     let mut node = stage.dial_again(&stage.gateway, "n1").await;
     assert_eq!(node.push().await.names(), ["web"]);
 }

@@ -181,17 +181,21 @@ async fn a_report_about_an_earlier_bearer_of_a_name_is_dropped() {
     let mut node = stage.serving("n1", &[("web", json!({})), ("other", json!({}))]).await;
     stage.delete_app("web").await;
     node.push_where(|push| push.is_deleting("web")).await;
-    node.pass([report(NAMESPACE, "other", "Running", 1), report(NAMESPACE, "web", "Terminated", 1)]).await;
-    node.push_where(|push| !push.has("web")).await;
-    // The gateway hears nothing of the next one, so it has not sent it either.
-    stage.gateway.backend().set_stalled(true);
+    let other = report(NAMESPACE, "other", "Running", 1);
+    node.pass([other.clone(), report(NAMESPACE, "web", "Terminated", 1)]).await;
+    stage.until_app("web", Value::is_null).await;
+    // A stranger from here on, so the gateway knows of the next one and does not send it.
+    stage.delete_node("n1").await;
+    stage.heard(&node).await;
     stage.world.create_app("web", "n1", json!({})).await;
-    node.pass([report(NAMESPACE, "web", "Failed", 1)]).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    stage.gateway.backend().set_stalled(false);
-    node.push_where(|push| push.has("web")).await;
+    for said in ["Failed", "Terminated", "Running"] {
+        node.pass([report(NAMESPACE, "web", said, 1), other.clone()]).await;
+        stage.heard(&node).await;
+    }
     tokio::time::sleep(A_WHILE).await;
     assert_eq!(stage.status("web").await["phase"], "Pending", "as it was made");
+    stage.world.uncordon("n1").await;
+    node.push_where(|push| push.has("web") && !push.is_deleting("web")).await;
     node.pass([report(NAMESPACE, "web", "Running", 1)]).await;
     stage.until_phase("web", "Running").await;
 }
