@@ -15,7 +15,9 @@ use horchestra_runtime::follow::follow;
 use horchestra_runtime::keys::KeysInUse;
 use horchestra_runtime::metrics::Readings;
 use horchestra_runtime::tls::{KeyPairFiles, TlsMetrics};
-use horchestra_runtime::{Checks, Metrics, Shutdown, Tasks, Traces, health, place, raise_file_limit, telemetry};
+use horchestra_runtime::{
+    Checks, Metrics, Shutdown, Tasks, Traces, health, place, raise_file_limit, telemetry,
+};
 use horchestra_service::denied::Denials;
 use horchestra_service::sealing::{self, missing_keys_patiently};
 use horchestra_service::settings::{ClusterSettings, Wanted};

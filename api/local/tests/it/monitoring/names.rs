@@ -27,7 +27,7 @@ impl Catalogue {
         let mut known: BTreeSet<&str> = SCRAPED.into();
         let mut missing = Vec::new();
         for (metric, matched) in &used.metrics {
-            let Some(labels) = self.0.get(metric).or_else(|| (metric == "up").then(|| &EMPTY)) else {
+            let Some(labels) = self.0.get(metric).or_else(|| (metric == "up").then_some(&EMPTY)) else {
                 missing.push(metric.clone());
                 continue;
             };
@@ -149,9 +149,7 @@ impl Used {
 /// The labels that a text shows: what follows `opening` up to `closing`.
 pub fn shown_labels(text: &str, opening: &str, closing: char) -> Vec<String> {
     let pieces = text.split(opening).skip(1);
-    pieces
-        .map(|piece| piece.split(|c| c == closing || c == ' ').next().unwrap_or_default().to_owned())
-        .collect()
+    pieces.map(|piece| piece.split([closing, ' ']).next().unwrap_or_default().to_owned()).collect()
 }
 
 #[test]
