@@ -78,6 +78,11 @@ impl Story {
         self.row(Kind::Application, uid, &format!("app-{uid}"), ChangeKind::Modified, object);
     }
 
+    fn erased(&mut self, uid: u128, node: &str) {
+        let object = json!({"spec": {"image": "x", "placement": {"nodeName": node}}});
+        self.row(Kind::Application, uid, &format!("app-{uid}"), ChangeKind::Deleted, object);
+    }
+
     fn happens(&mut self, node: &str, event: Event) {
         self.at += 1;
         self.journal.push(Line { at: self.at, node: node.to_owned(), event });
@@ -111,13 +116,7 @@ fn a_story_in_which_everything_has_a_reason_passes() {
     story.says(2, "n1", "Succeeded", "");
     story.stops(2, "n1");
     story.app(3, "n1", "Running", "10.244.0.2/32", Value::Null);
-    story.row(
-        Kind::Application,
-        3,
-        "app-3",
-        ChangeKind::Deleted,
-        json!({"spec": {"placement": {"nodeName": "n1"}}}),
-    );
+    story.erased(3, "n1");
     story.stops(3, "n1");
     story.app(4, "n1", "Running", "", Value::Null);
     story.app(4, "n2", "Running", "", Value::Null);
@@ -142,7 +141,7 @@ fn whatever_has_no_reason_is_seen() {
         ("without a reason", |story| {
             // The reason comes later than the deed.
             story.stops(1, "n1");
-            story.row(Kind::Application, 1, "app-1", ChangeKind::Deleted, json!({"spec": {}}));
+            story.erased(1, "n1");
         }),
         ("was not deleted", |story| {
             story.happens("n1", Event::VolumeGone { volume: "default_v".to_owned(), kept: false });
