@@ -453,7 +453,7 @@ fn is_exact(question: &Question) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn following_comes_to_the_same_as_beginning_anew_and_indexes_move_with_answers(

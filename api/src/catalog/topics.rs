@@ -37,21 +37,29 @@ pub enum Topic {
 }
 
 /// The last change of each topic.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Changes {
     floor: Revision,
     last: HashMap<Topic, Revision>,
+    /// How many of `last` there may be.
+    most: usize,
+}
+
+impl Default for Changes {
+    fn default() -> Changes {
+        Changes::since(0)
+    }
 }
 
 impl Changes {
     /// Nothing is known to have changed after `floor`.
     pub fn since(floor: Revision) -> Changes {
-        Changes { floor, last: HashMap::new() }
+        Changes { floor, last: HashMap::new(), most: MOST }
     }
 
     /// Notes a change.
     pub fn note(&mut self, topic: Topic, at: Revision) {
-        if self.last.len() >= MOST && !self.last.contains_key(&topic) {
+        if self.last.len() >= self.most && !self.last.contains_key(&topic) {
             self.floor = self.last.values().copied().fold(self.floor, Revision::max);
             self.last.clear();
         }
@@ -167,15 +175,18 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_raises_the_floor() {
-        let mut changes = Changes::since(1);
-        let at = |number: usize| Revision::try_from(number).unwrap() + 2;
-        for number in 0..MOST {
-            changes.note(service(&number.to_string()), at(number));
+        let mut changes = Changes { most: 3, ..Changes::since(1) };
+        for (name, at) in [("a", 2), ("b", 3), ("c", 4), ("a", 5)] {
+            changes.note(service(name), at);
         }
-        assert_eq!(changes.index(&[service("0")]), at(0));
-        changes.note(Topic::Nodes, at(MOST));
-        assert_eq!(changes.index(&[service("0")]), at(MOST - 1), "not less than it was");
-        assert_eq!(changes.index(&[Topic::Nodes]), at(MOST));
+        let index = |changes: &Changes, name: &str| changes.index(&[service(name)]);
+        assert_eq!(["a", "b", "c", "d"].map(|name| index(&changes, name)), [5, 3, 4, 1]);
+        changes.note(service("d"), 6);
+        assert_eq!(
+            ["a", "b", "c", "d"].map(|name| index(&changes, name)),
+            [5, 5, 5, 6],
+            "not less than it was"
+        );
     }
 
     #[test]

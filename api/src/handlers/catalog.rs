@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::app::App;
 use crate::catalog::query::{self, Asked};
-use crate::catalog::{DATACENTER, Question, SELF, Woken};
+use crate::catalog::{DATACENTER, Question, SELF};
 use crate::http::Call;
 use crate::http::negotiate::Wire;
 use crate::http::respond::{self, Answer};
@@ -29,16 +29,21 @@ const LAST_CONTACT: HeaderName = HeaderName::from_static("x-consul-lastcontact")
 const LARGE: usize = 256;
 
 pub async fn serve(app: &Arc<App>, call: &Call, endpoint: &Endpoint) -> Result<Answer, Status> {
-    let connected = app.catalog().last_contact().is_zero();
-    let question = match endpoint {
-        Endpoint::Datacenters => return Ok(respond::json(StatusCode::OK, &json!([DATACENTER]))),
-        Endpoint::Agent => {
-            let shown = json!({"Config": {"Datacenter": DATACENTER, "NodeName": SELF}});
-            return Ok(respond::json(StatusCode::OK, &shown));
-        }
+    let document = match endpoint {
+        Endpoint::Datacenters => json!([DATACENTER]),
+        Endpoint::Agent => json!({"Config": {"Datacenter": DATACENTER, "NodeName": SELF}}),
         // Whoever answers is as good as any other, so it is the address that led here.
-        Endpoint::Leader if connected => return Ok(respond::json(StatusCode::OK, &json!(authority(call)))),
-        Endpoint::Leader => return Ok(respond::json(StatusCode::OK, &json!(""))),
+        Endpoint::Leader if app.catalog().last_contact().is_zero() => json!(authority(call)),
+        Endpoint::Leader => json!(""),
+        _ => return answer(app, call, endpoint).await,
+    };
+    Ok(respond::json(StatusCode::OK, &document))
+}
+
+/// The question of an endpoint, as far as the caller may ask it.
+async fn question(app: &App, call: &Call, endpoint: &Endpoint, namespace: &str) -> Result<Question, Status> {
+    sees_services(app, call, namespace).await?;
+    Ok(match endpoint {
         Endpoint::Services => Question::Services,
         Endpoint::Service(name) => Question::Service(name.clone()),
         Endpoint::Health(name) => Question::Health(name.clone()),
@@ -48,15 +53,24 @@ pub async fn serve(app: &Arc<App>, call: &Call, endpoint: &Endpoint) -> Result<A
         },
         Endpoint::Nodes => Question::Nodes { all: sees_nodes(app, call).await? },
         Endpoint::Node(name) => Question::Node { name: name.clone(), any: sees_nodes(app, call).await? },
-    };
+        Endpoint::Datacenters | Endpoint::Agent | Endpoint::Leader => return Err(Status::no_such_route()),
+    })
+}
+
+async fn answer(app: &Arc<App>, call: &Call, endpoint: &Endpoint) -> Result<Answer, Status> {
     let namespace = query::namespace(&call.query, &app.service().config().catalog_namespace);
-    sees_services(app, call, namespace).await?;
+    let mut question = question(app, call, endpoint, namespace).await?;
     let asked = Asked::of(&call.query, question.shape())?;
     let catalog = app.catalog();
     catalog.start(app.tasks(), app.draining());
     let known = catalog.catch_up(&asked).await?;
     if known > 0 {
-        wait(app, call, endpoint, &question, namespace, &asked, known).await?;
+        wait(app, call, &question, namespace, &asked, known).await;
+        if !call.known.valid() {
+            return Err(Status::unauthorized("the credential expired while the request waited"));
+        }
+        app.authorize(&call.known, &call.route, call.verb, &call.method, &endpoint.path()).await?;
+        question = self::question(app, call, endpoint, namespace).await?;
     }
     let began = Instant::now();
     let answer = catalog.answer(&question, namespace, &asked, known);
@@ -79,15 +93,7 @@ pub async fn serve(app: &Arc<App>, call: &Call, endpoint: &Endpoint) -> Result<A
 }
 
 /// Parks a question whose answer at this index is known.
-async fn wait(
-    app: &Arc<App>,
-    call: &Call,
-    endpoint: &Endpoint,
-    question: &Question,
-    namespace: &str,
-    asked: &Asked,
-    known: i64,
-) -> Result<(), Status> {
+async fn wait(app: &Arc<App>, call: &Call, question: &Question, namespace: &str, asked: &Asked, known: i64) {
     // Nobody waits for longer than he is believed.
     let patience = asked.patience(rand::random()).min(call.known.left());
     let parked = app.metrics().catalog.parked();
@@ -95,14 +101,6 @@ async fn wait(
     let woken = app.catalog().changed(question, namespace, known, until, app.draining()).await;
     drop(parked);
     app.metrics().catalog.woken(woken);
-    if woken == Woken::Ended {
-        return Ok(());
-    }
-    if !call.known.valid() {
-        return Err(Status::unauthorized("the credential expired while the request waited"));
-    }
-    app.authorize(&call.known, &call.route, call.verb, &call.method, &endpoint.path()).await?;
-    sees_services(app, call, namespace).await
 }
 
 async fn sees_services(app: &App, call: &Call, namespace: &str) -> Result<(), Status> {
