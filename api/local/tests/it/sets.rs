@@ -68,6 +68,13 @@ fn a_set_becomes_running_children_rolls_and_goes_with_them() {
     );
     assert!(kubectl.ok("logs shop-migrate").contains("migrated"), "the step ran first");
     assert!(kubectl.ok("get svc shop-web -o jsonpath={.spec.ports[0].port}").contains("8080"));
+    let found = || kubectl.ok("get --raw /v1/health/service/shop-web-http?passing");
+    eventually_blocking(SOON, || {
+        let found = found();
+        let tags = ["applicationset=shop", "component=web", "service=shop-web"];
+        let passing = found.matches("\"Status\":\"passing\"").count();
+        if passing == 3 && tags.iter().all(|tag| found.contains(tag)) { Ok(()) } else { Err(found) }
+    });
     let refused = said(&kubectl.run("label app shop-web-0 horchestra.io/component=other --overwrite"));
     assert_eq!(kubectl.children("web").len(), 3, "{refused}");
 
@@ -98,4 +105,5 @@ fn a_set_becomes_running_children_rolls_and_goes_with_them() {
             "nothing is left when the deletion returns"
         );
     }
+    assert_eq!(found().trim(), "[]");
 }
