@@ -41,16 +41,23 @@ pub fn follow(store: Store, metrics: &Metrics, stop: CancellationToken) -> impl 
     metrics.readings(move || shown.readings());
     async move {
         let mut pause = FIRST;
+        // Until the first leases of a new cluster have been taken it asks again soon.
+        let soon = Instant::now() + SHOWN;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep(pause) => {}
             }
+            pause = EVERY.mul_f64(rand::rng().random_range(0.8..1.2));
             match store.survey().await {
-                Ok(survey) => latest.0.store(Some(Arc::new((Instant::now(), survey)))),
+                Ok(survey) => {
+                    if !survey.knows_leases() && Instant::now() < soon {
+                        pause = FIRST;
+                    }
+                    latest.0.store(Some(Arc::new((Instant::now(), survey))));
+                }
                 Err(error) => tracing::debug!(%error, "the database does not tell of itself"),
             }
-            pause = EVERY.mul_f64(rand::rng().random_range(0.8..1.2));
         }
     }
 }

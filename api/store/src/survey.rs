@@ -63,6 +63,11 @@ pub struct Survey {
 }
 
 impl Survey {
+    /// Whether any lease was ever taken.
+    pub fn knows_leases(&self) -> bool {
+        self.rows.iter().any(|(what, _, _)| what == "lease_held")
+    }
+
     /// What there is one number of.
     pub fn gauges(&self) -> Vec<Titled<f64>> {
         let single = FAMILIES.iter().filter(|family| family.label.is_none());
