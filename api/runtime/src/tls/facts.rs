@@ -111,3 +111,32 @@ fn host(name: &GeneralName<'_>) -> Option<String> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_for_its_hosts_in_either_case_and_below_a_star() {
+        let facts = CertificateFacts {
+            name: "x".into(),
+            hosts: ["Fleet.example", "*.nodes.example", "192.0.2.7", "::1"].map(str::to_owned).into(),
+            not_before: SystemTime::UNIX_EPOCH,
+            not_after: SystemTime::UNIX_EPOCH,
+        };
+        for (host, meant) in [
+            ("fleet.example", true),
+            ("FLEET.example", true),
+            ("a.nodes.example", true),
+            ("nodes.example", false),
+            (".nodes.example", false),
+            ("a.b.nodes.example", false),
+            ("192.0.2.7", true),
+            ("192.0.2.8", false),
+            ("::1", true),
+            ("x", false),
+        ] {
+            assert_eq!(facts.is_for(host), meant, "{host}");
+        }
+    }
+}

@@ -29,7 +29,7 @@
 //!
 //! A superuser or the schema's owner can still write the tables by hand; who connects in the role
 //! `horchestra_runtime` cannot, since these functions run as their owner and nothing else may write there (upkeep of
-//! the log takes the owner). [`examine`] finds what was written by hand.
+//! the log takes the owner). [`examine()`] finds what was written by hand.
 //!
 //! A pooler that lends connections for one transaction at a time has to keep prepared statements apart (PgBouncer
 //! documents that it does from 1.21 on), and passes no notifications on: the connection that listens can go another way

@@ -1,7 +1,7 @@
 //! The views for people: whatever stands in a body they answer, and what is asked for by name is found by its key.
 
 use horchestra_core::quantity::Quantity;
-use horchestra_store::Backend;
+use horchestra_store::{Announcement, Backend};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
@@ -231,4 +231,37 @@ async fn the_log_is_entered_at_a_moment() {
         let answer: i64 = query.fetch_one(&mut connection).await.expect(moment).get(0);
         assert_eq!(answer, after, "{moment}");
     }
+}
+
+#[tokio::test]
+async fn processes_are_seen_with_how_far_they_are_behind() {
+    let database = database().await;
+    let backend = connect(&database);
+    let items: Vec<_> = (0..5).map(|n| item(vec![create(&app(&format!("a{n}")), "1")])).collect();
+    backend.commit(&items, Uuid::new_v4()).await.expect("an answer");
+    let announcement = |program: &str| Announcement {
+        id: Uuid::new_v4(),
+        program: program.to_owned(),
+        place: "here/1".to_owned(),
+        version: "0.1.0".to_owned(),
+    };
+    let (current, behind) = (announcement("current"), announcement("behind"));
+    backend.announce(&current, 5).await.expect("announced");
+    backend.announce(&behind, 1).await.expect("announced");
+    backend.announce(&behind, 3).await.expect("again");
+    let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
+    let shown = "select concat_ws(' ', program, live, revision, behind, behind_for > '0') from inspect.processes order by program";
+    assert_eq!(texts(&mut connection, shown).await, ["behind t 3 2 t", "current t 5 0 f"]);
+    let aged = "update horchestra.processes set seen_at = now() - interval '2 days' where program = 'behind'";
+    sqlx::raw_sql(aged).execute(&mut connection).await.expect("aged");
+    assert_eq!(texts(&mut connection, shown).await[0], "behind f 3 2 t");
+    backend.announce(&current, 5).await.expect("announced");
+    assert_eq!(
+        texts(&mut connection, shown).await,
+        ["current t 5 0 f"],
+        "what went without a word is forgotten"
+    );
+    backend.withdraw(current.id).await.expect("withdrawn");
+    assert_eq!(texts(&mut connection, shown).await, [""; 0]);
+    backend.close().await;
 }
