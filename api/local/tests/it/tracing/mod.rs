@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use horchestra_testkit::{TempDir, eventually, free_port};
@@ -248,6 +248,16 @@ async fn without_its_collector_everything_goes_on_and_it_is_said_once() {
     assert!(collector.spans().iter().any(|span| span.attributes.get("url.path") == Some(&last)));
 }
 
+/// A process that ends with the test, however that ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// What the environment says, and what a process then says about it.
 #[tokio::test]
 async fn nothing_is_exported_unless_the_environment_says_so() {
@@ -284,7 +294,7 @@ async fn nothing_is_exported_unless_the_environment_says_so() {
     for (number, (environment, says)) in cases.iter().enumerate() {
         let log = folder.path().join(number.to_string());
         let output = fs::File::create(&log).unwrap();
-        let mut process = Command::new(&program)
+        let process = Command::new(&program)
             .args(["--metrics-addr", "127.0.0.1:0"])
             // There is no database, which it says after everything about traces.
             .env("DATABASE_URL", "postgres://nobody@127.0.0.1:9/nothing")
@@ -294,13 +304,13 @@ async fn nothing_is_exported_unless_the_environment_says_so() {
             .stderr(output)
             .spawn()
             .unwrap();
+        let process = Running(process);
         let text = eventually(PATIENCE, async || {
             let text = fs::read_to_string(&log).unwrap();
             if text.contains("waiting for the cluster's settings") { Ok(text) } else { Err(text) }
         })
         .await;
-        process.kill().unwrap();
-        process.wait().unwrap();
+        drop(process);
         let about: Vec<&str> = text.lines().filter(|line| line.contains("traces are")).collect();
         match *says {
             OFF => assert!(about.is_empty(), "{environment:?}: {about:?}"),
