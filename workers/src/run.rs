@@ -90,7 +90,7 @@ async fn process(args: Args) -> Result<ExitCode> {
     };
     let settings = tokio::select! {
         settings = ClusterSettings::agree_patiently(&store, wanted) => settings?,
-        () = shutdown.stopping().cancelled() => return Ok(shutdown.finish(&tasks).await),
+        () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
     };
     let config = ServiceConfig {
         ready_timeout: settings.node_ready_timeout(),

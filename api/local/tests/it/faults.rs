@@ -1,9 +1,14 @@
 //! Any process may be killed at any moment: watches go on and lose nothing.
 
+use std::net::{TcpListener, TcpStream};
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use horchestra_testkit::eventually_blocking;
 use hyper::Method;
 use serde_json::{Value, json};
 use sqlx::Connection;
@@ -149,4 +154,25 @@ async fn a_stopped_process_does_not_stop_the_others() {
             task.await.unwrap();
         }
     }
+}
+
+#[test]
+fn a_worker_that_waits_for_its_database_ends_when_it_is_told_to() {
+    const SOON: Duration = Duration::from_secs(30);
+    let program = Path::new(env!("CARGO_BIN_EXE_horchestra-local")).with_file_name("horchestra-workers");
+    let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut worker = Command::new(program)
+        .args(["--database-url=postgres://nobody@127.0.0.1:1/nothing", "--metrics-addr", &metrics])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It answers for its health from the beginning, and from then on knows what signals mean.
+    eventually_blocking(SOON, || TcpStream::connect(&metrics));
+    signal(i32::try_from(worker.id()).unwrap(), "TERM");
+    let ended = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        eventually_blocking(SOON, || worker.try_wait().unwrap())
+    }));
+    let _ = worker.kill();
+    assert!(ended.expect("it ends").success());
 }
