@@ -105,7 +105,7 @@ async fn touch_sessions(gate: &Gate) {
         .all()
         .into_iter()
         // Once even where heartbeats tell of it: what they say is not all that people want to see.
-        .filter(|session| session.take_touch(gate.settings.touch_every) || !session.is_introduced())
+        .filter(|session| session.take_touch(gate.settings.touch_every) || session.to_be_introduced())
         .collect();
     if heard.is_empty() {
         return;

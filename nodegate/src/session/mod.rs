@@ -111,8 +111,9 @@ impl Session {
         self.introduced.store(true, Ordering::Relaxed);
     }
 
-    pub fn is_introduced(&self) -> bool {
-        self.introduced.load(Ordering::Relaxed)
+    /// Whether that is still to be done. To be told of counts as a sign of life, so one that has said nothing is not.
+    pub fn to_be_introduced(&self) -> bool {
+        self.heard.load(Ordering::Relaxed) > 0 && !self.introduced.load(Ordering::Relaxed)
     }
 
     pub async fn ended(&self) {
