@@ -139,7 +139,7 @@ impl Default for Settings {
             stale_after: SHORTEST_STALE,
             touch_every: secs(10),
             beat_every: secs(2),
-            sample_every: secs(3),
+            sample_every: secs(5),
             resend_every: Some(secs(300)),
             push_gap: millis(200),
             urgent_gap: millis(50),
