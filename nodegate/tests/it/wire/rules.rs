@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use horchestra_testkit::tests_of;
+
 /// A rule, and where it is shown.
 type Rule = (&'static str, &'static [&'static str]);
 
@@ -514,25 +516,6 @@ const ALL: &[&[Rule]] = &[
     AGENTS,
 ];
 
-/// The tests of a file that run.
-fn tests(file: &Path) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let mut tests = BTreeSet::new();
-    let mut lines = text.lines().map(str::trim);
-    while let Some(line) = lines.next() {
-        if !line.starts_with("#[tokio::test") && line != "#[test]" {
-            continue;
-        }
-        let next = lines.next().unwrap_or_default();
-        let declared = next.strip_prefix("async ").unwrap_or(next).strip_prefix("fn ");
-        // An attribute between the two could keep the test from running.
-        if let Some(name) = declared.and_then(|rest| rest.split('(').next()) {
-            tests.insert(name.to_owned());
-        }
-    }
-    tests
-}
-
 #[test]
 fn the_list_is_complete() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -550,12 +533,12 @@ fn the_list_is_complete() {
                     (package.parent().unwrap().join(format!("{file}.rs")), test)
                 }
             };
-            assert!(tests(&file).contains(test), "{test} does not run in {}", file.display());
+            assert!(tests_of(&file).contains(test), "{test} does not run in {}", file.display());
             named.insert((file, test));
         }
     }
     for file in std::fs::read_dir(&here).unwrap().map(|entry| entry.unwrap().path()) {
-        for test in tests(&file).iter().filter(|test| *test != "the_list_is_complete") {
+        for test in tests_of(&file).iter().filter(|test| *test != "the_list_is_complete") {
             assert!(named.contains(&(file.clone(), test)), "{test} of {} shows no rule", file.display());
         }
     }

@@ -79,6 +79,8 @@ mod story;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use horchestra_testkit::tests_of;
+
 const FAULTS: usize = 11;
 
 /// For each fault the file and the name of every test.
@@ -101,25 +103,6 @@ fn listed(here: &Path) -> Vec<Vec<(PathBuf, String)>> {
     listed
 }
 
-/// The tests of a file that run.
-fn tests(file: &Path) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let mut tests = BTreeSet::new();
-    let mut lines = text.lines().map(str::trim);
-    while let Some(line) = lines.next() {
-        if !line.starts_with("#[tokio::test") && line != "#[test]" {
-            continue;
-        }
-        let next = lines.next().unwrap_or_default();
-        let declared = next.strip_prefix("async ").unwrap_or(next).strip_prefix("fn ");
-        // An attribute between the two could keep the test from running.
-        if let Some(name) = declared.and_then(|rest| rest.split('(').next()) {
-            tests.insert(name.to_owned());
-        }
-    }
-    tests
-}
-
 #[test]
 fn the_list_is_complete() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/faults");
@@ -129,13 +112,13 @@ fn the_list_is_complete() {
     for (number, fault) in listed.iter().enumerate() {
         assert!(!fault.is_empty(), "nothing shows fault {}", number + 1);
         for (file, test) in fault {
-            assert!(tests(file).contains(test), "{test} does not run in {}", file.display());
+            assert!(tests_of(file).contains(test), "{test} does not run in {}", file.display());
             assert!(seen.insert(test), "{test} stands for two");
         }
     }
     let own = std::fs::read_dir(&here).unwrap().map(|entry| entry.unwrap().path());
     for file in own.filter(|file| !file.ends_with("mod.rs")) {
-        for test in tests(&file) {
+        for test in tests_of(&file) {
             assert!(seen.contains(&test), "{test} of {} is not in the list", file.display());
         }
     }
