@@ -79,9 +79,7 @@ async fn idle(stack: &Stack, args: &BenchArgs) -> Result<Vec<Figure>> {
     let window = args.arm().max(Duration::from_secs(4 * OFTEN));
     let seconds = window.as_secs_f64();
     let mut counts = Counts::of(stack.connect().await?).await;
-    // Until the workers have seen all of the nodes.
-    sleep(Duration::from_secs(10)).await;
-    let base = stack.look().await?;
+    let base = without_sessions(stack, count).await?;
     let first = counts.calls().await?;
     sleep(window).await;
     let without = Rates::between(&first, &counts.calls().await?, seconds);
@@ -143,6 +141,20 @@ async fn idle(stack: &Stack, args: &BenchArgs) -> Result<Vec<Figure>> {
     figures.extend(killed(stack, count).await?);
     stack.end(fleet).await?;
     Ok(figures)
+}
+
+/// A gateway that has started anew, and knows of every node what it said of itself, but serves none: what is there once
+/// the nodes have come back is there for their sessions.
+async fn without_sessions(stack: &Stack, count: u32) -> Result<Look> {
+    let fleet = stack.fleet(Fleet { nodes: count, heartbeat: OFTEN, journal: false })?;
+    stack.all_there(count).await?;
+    stack.all_ready(count).await?;
+    stack.end(fleet).await?;
+    kill(stack.pid(GATEWAY)?, Signal::SIGKILL).context("killing the gateway")?;
+    stack.answers().await?;
+    // Until it has read everything, and the workers have judged that the nodes are away.
+    sleep(Duration::from_secs(60)).await;
+    stack.look().await
 }
 
 /// Share of a core that the gateway used between two looks so many seconds apart.
