@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use horchestra_core::gates::{Gate, Gates};
 use horchestra_core::ranges::Network;
-use horchestra_store::{ReadError, Store};
+use horchestra_store::{ReadError, SchemaFault, Store};
 use serde::{Deserialize, Serialize};
 
 /// The settings, as stored. A member that an older process does not know is kept as it is.
@@ -68,6 +68,8 @@ pub const DEFAULT_CATALOG_NAMESPACE: &str = "default";
 pub enum SettingsError {
     #[error("the cluster's settings could not be read")]
     Read(#[source] ReadError),
+    #[error(transparent)]
+    Schema(#[from] SchemaFault),
     #[error("the cluster's settings are not readable by this version")]
     Unreadable(#[source] serde_json::Error),
     #[error(
@@ -209,10 +211,11 @@ impl ClusterSettings {
         }
     }
 
-    /// As [`ClusterSettings::agree`], and waits for a database that cannot be reached yet.
+    /// How a process begins: looks whether it can work on the schema of its database, and does as
+    /// [`ClusterSettings::agree`]. Waits for a database that cannot be reached yet.
     pub async fn agree_patiently(store: &Store, wanted: Wanted) -> Result<ClusterSettings, SettingsError> {
         loop {
-            match ClusterSettings::agree(store, &wanted).await {
+            match ClusterSettings::begin(store, &wanted).await {
                 Err(SettingsError::Read(error)) => {
                     tracing::warn!(%error, "waiting for the cluster's settings");
                     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -220,6 +223,18 @@ impl ClusterSettings {
                 decided => return decided,
             }
         }
+    }
+
+    async fn begin(store: &Store, wanted: &Wanted) -> Result<ClusterSettings, SettingsError> {
+        let schema = store.schema().await.map_err(SettingsError::Read)?;
+        if let Some(fault) = schema.fault() {
+            return Err(fault.into());
+        }
+        if schema.is_ahead() {
+            let (newest, known) = (schema.newest, schema.known);
+            tracing::info!(newest, known, "the schema is of a newer version, and this one can work on it");
+        }
+        ClusterSettings::agree(store, wanted).await
     }
 
     /// Reads the cluster's settings, writing ours when there are none, and holds our flags against them.

@@ -1,10 +1,11 @@
 //! The database: whether it is there, set up as it has to be, and agrees with itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use horchestra_auth::KeyRing;
 use horchestra_service::sealing::missing_keys;
 use horchestra_store::postgres::{Examination, ExamineError, NAMED, examine};
+use horchestra_store::{Schema, SchemaFault};
 
 use super::{CheckArgs, Finding, because};
 use crate::serve;
@@ -31,7 +32,7 @@ pub(super) async fn look(args: &CheckArgs) -> Vec<Finding> {
         }
     };
     let mut findings = judge(&found);
-    if found.migration >= Some(found.known_migration) {
+    if found.schema.fault().is_none() {
         findings.push(keys(args).await);
     }
     findings
@@ -51,7 +52,7 @@ fn judge(found: &Examination) -> Vec<Finding> {
         findings.push(Finding::bad("encoding", &found.encoding, advice));
     }
     findings.extend(found.settings.iter().map(|(name, value)| setting(name, value)));
-    findings.push(migrations(found.migration, found.known_migration));
+    findings.push(migrations(&found.schema));
     let seconds = |micros: i64| {
         format!("{}.{:03} s", micros.unsigned_abs() / 1_000_000, micros.unsigned_abs() / 1000 % 1000)
     };
@@ -67,10 +68,10 @@ fn judge(found: &Examination) -> Vec<Finding> {
     } else {
         Finding::good("clocks", clock)
     });
-    if found.migration >= Some(found.known_migration) {
+    if found.schema.fault().is_none() {
         findings.extend(agreement(found));
-        findings.push(versions(found));
     }
+    findings.push(versions(found));
     findings
 }
 
@@ -92,24 +93,32 @@ fn setting(name: &str, value: &str) -> Finding {
     if well { Finding::good("settings", found) } else { Finding::bad("settings", found, advice) }
 }
 
-fn migrations(there: Option<i64>, known: i64) -> Finding {
-    match there {
-        None => Finding::bad(
-            "migrations",
-            "none has run",
-            "run `horchestra-api migrate` as the owner of the database",
+fn migrations(schema: &Schema) -> Finding {
+    let what = "migrations";
+    let Schema { newest, needed, known } = *schema;
+    let newest = newest.unwrap_or_default();
+    match schema.fault() {
+        Some(SchemaFault::Never) => {
+            Finding::bad(what, "none has run", "run `horchestra-api migrate` as the owner of the database")
+        }
+        Some(SchemaFault::Older { .. }) => Finding::bad(
+            what,
+            format!("the schema is older than this program: {newest} of {known} have run"),
+            "run `horchestra-api migrate` as the owner of the schema; what runs can go on meanwhile",
         ),
-        Some(there) if there < known => Finding::bad(
-            "migrations",
-            format!("{there} of {known} have run"),
-            "run `horchestra-api migrate` as the owner of the database",
+        Some(SchemaFault::TooNew { .. }) => Finding::bad(
+            what,
+            format!(
+                "the schema is too new for this program: it needs programs that know {needed}, this one knows {known}"
+            ),
+            "install the version that the other processes have; this one will not start",
         ),
-        Some(there) if there > known => Finding::warning(
-            "migrations",
-            format!("{there} have run, this program knows {known}"),
+        None if schema.is_ahead() => Finding::warning(
+            what,
+            format!("the schema is newer than this program: {newest} have run, it knows {known}"),
             "others have a newer version: update this one soon",
         ),
-        Some(there) => Finding::good("migrations", format!("all {there} have run")),
+        None => Finding::good(what, format!("all {newest} have run")),
     }
 }
 
@@ -129,20 +138,43 @@ fn agreement(found: &Examination) -> Vec<Finding> {
     findings
 }
 
+/// Who runs in which version, and whether these may run beside each other.
 fn versions(found: &Examination) -> Finding {
-    let own = env!("CARGO_PKG_VERSION");
-    let others: BTreeSet<&str> = found.processes.iter().map(|(.., version)| version.as_str()).collect();
-    let running = format!("this is {own}; {} processes run", found.processes.len());
-    if others.iter().all(|version| *version == own) {
-        return Finding::good("versions", running);
+    let (what, own) = ("versions", env!("CARGO_PKG_VERSION"));
+    let mut running: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for (program, _, version) in &found.processes {
+        *running.entry((program, version)).or_default() += 1;
     }
-    let others: Vec<&str> = others.into_iter().collect();
-    let found = format!("{running}, of {}", others.join(", "));
-    Finding::warning(
-        "versions",
-        found,
-        "finish the update: several versions at once are meant for a short time only",
-    )
+    let shown: Vec<String> =
+        running.iter().map(|((program, version), count)| format!("{count} {program} {version}")).collect();
+    let shown = if shown.is_empty() { "no process runs".to_owned() } else { shown.join(", ") };
+    let shown = format!("this is {own}; {shown}");
+    let all: BTreeSet<&str> = running.keys().map(|(_, version)| *version).chain([own]).collect();
+    if all.len() == 1 {
+        return Finding::good(what, shown);
+    }
+    if beside_each_other(&all) {
+        let advice =
+            "finish the update: neighbouring versions run beside each other, for as long as it takes";
+        return Finding::warning(what, shown, advice);
+    }
+    let advice = "too far apart: only neighbouring versions may run beside each other (0.1 and 0.2, not 0.1 and \
+        0.3). Bring the oldest to the version after its own, then go on version by version";
+    Finding::bad(what, shown, advice)
+}
+
+/// Whether versions are neighbours at most: the same, but for a difference of one in the second number.
+fn beside_each_other(versions: &BTreeSet<&str>) -> bool {
+    let parsed: Option<Vec<(u32, u32)>> = versions
+        .iter()
+        .map(|version| {
+            let mut numbers = version.split(['.', '-', '+']).map(str::parse);
+            Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+        })
+        .collect();
+    let Some(parsed) = parsed else { return false };
+    let (lowest, highest) = (parsed.iter().min(), parsed.iter().max());
+    lowest.zip(highest).is_none_or(|(low, high)| low.0 == high.0 && high.1 - low.1 <= 1)
 }
 
 /// Whether stored Secrets can be opened with the keys that were named.
@@ -183,14 +215,50 @@ mod tests {
             version_number: 150_001,
             encoding: "UTF8".into(),
             settings: vec![("fsync", "on".into()), ("max_connections", "100".into())],
-            migration: Some(14),
-            known_migration: 14,
+            schema: Schema { newest: Some(14), needed: 0, known: 14 },
             clock_ahead: -20_000,
             clock_error: 100,
             processes: vec![("a".into(), "h/1".into(), env!("CARGO_PKG_VERSION").into())],
             compared: 3,
             disagreements: Vec::new(),
         }
+    }
+
+    /// The version after this one.
+    fn neighbour() -> String {
+        let mut numbers = env!("CARGO_PKG_VERSION").split('.').map(|number| number.parse::<u32>().unwrap());
+        let (major, minor) = (numbers.next().unwrap(), numbers.next().unwrap());
+        format!("{major}.{}.7", minor + 1)
+    }
+
+    #[test]
+    fn neighbouring_versions_may_run_beside_each_other() {
+        for (versions, may) in [
+            (&["0.1.0"][..], true),
+            (&["0.1.0", "0.1.9", "0.2.0"], true),
+            (&["0.9.3", "0.10.0-rc.1"], true),
+            (&["0.1.0", "0.2.0", "0.3.0"], false),
+            (&["0.9.0", "1.0.0"], false),
+            (&["0.1.0", "main"], false),
+        ] {
+            assert_eq!(beside_each_other(&versions.iter().copied().collect()), may, "{versions:?}");
+        }
+    }
+
+    #[test]
+    fn it_is_said_who_runs_in_which_version() {
+        let mut found = sound();
+        let own = env!("CARGO_PKG_VERSION");
+        let row = |program: &str, version: &str| (program.to_owned(), "h/1".to_owned(), version.to_owned());
+        found.processes = vec![
+            row("horchestra-api", own),
+            row("horchestra-api", own),
+            row("horchestra-workers", &neighbour()),
+        ];
+        let finding = versions(&found);
+        let neighbour = neighbour();
+        let expected = format!("this is {own}; 2 horchestra-api {own}, 1 horchestra-workers {neighbour}");
+        assert_eq!((finding.found, finding.verdict), (expected, Verdict::Warning));
     }
 
     #[test]
@@ -206,12 +274,15 @@ mod tests {
             (|it| it.encoding = "LATIN1".into(), "encoding", Verdict::Bad),
             (|it| it.settings[0].1 = "off".into(), "settings", Verdict::Bad),
             (|it| it.settings[1].1 = "20".into(), "settings", Verdict::Bad),
-            (|it| it.migration = None, "migrations", Verdict::Bad),
-            (|it| it.migration = Some(3), "migrations", Verdict::Bad),
-            (|it| it.migration = Some(99), "migrations", Verdict::Warning),
+            (|it| it.schema.newest = None, "migrations", Verdict::Bad),
+            (|it| it.schema.newest = Some(3), "migrations", Verdict::Bad),
+            (|it| it.schema.newest = Some(99), "migrations", Verdict::Warning),
+            (|it| it.schema = Schema { newest: Some(99), needed: 15, known: 14 }, "migrations", Verdict::Bad),
             (|it| it.clock_ahead = -60_000_000, "clocks", Verdict::Bad),
             (|it| it.disagreements.push("x".into()), "objects and log", Verdict::Bad),
-            (|it| it.processes[0].2 = "9.9.9".into(), "versions", Verdict::Warning),
+            (|it| it.processes[0].2 = "9.9.9".into(), "versions", Verdict::Bad),
+            (|it| it.processes[0].2 = "unheard of".into(), "versions", Verdict::Bad),
+            (|it| it.processes[0].2 = neighbour(), "versions", Verdict::Warning),
         ];
         for (spoil, check, verdict) in cases {
             let mut found = sound();

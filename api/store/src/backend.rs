@@ -62,6 +62,7 @@ use crate::presence::{
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::readings::PoolUse;
+use crate::schema::Schema;
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::survey::Survey;
 use crate::types::{Attribution, Change, Committed, Entry, Item, Refusal, Revision};
@@ -476,6 +477,11 @@ pub trait Backend: Send + Sync + 'static {
     /// The connections of this process at this moment.
     fn pools(&self) -> Vec<PoolUse> {
         Vec::new()
+    }
+
+    /// See the module `schema`. A backend without a schema is what this program knows.
+    fn schema(&self) -> Answer<'_, Schema> {
+        Box::pin(std::future::ready(Ok(Schema { newest: Some(0), needed: 0, known: 0 })))
     }
 
     /// See the module `survey`. A backend with nothing to say answers nothing.

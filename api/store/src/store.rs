@@ -26,6 +26,7 @@ use crate::fresh;
 use crate::memory::MemoryBackend;
 use crate::metrics::StoreMetrics;
 use crate::pushes::{Holds, PushChange, PushRecord};
+use crate::schema::Schema;
 use crate::sealing::KeyUse;
 use crate::survey::Survey;
 use crate::tail::{self, Tail};
@@ -584,6 +585,11 @@ impl Store {
     /// What the database says of itself.
     pub async fn survey(&self) -> Result<Survey, ReadError> {
         read(self.inner.backend.survey()).await
+    }
+
+    /// Which migrations the database has, and whether this program can do with them.
+    pub async fn schema(&self) -> Result<Schema, ReadError> {
+        read(self.inner.backend.schema()).await
     }
 
     /// Says now and then that this process is there, until the store is shut down.

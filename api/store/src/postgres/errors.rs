@@ -4,19 +4,57 @@ use sqlx::Error;
 
 use crate::backend::BackendError;
 
-/// The schema could not be brought up to date.
+/// The schema could not be brought up to date, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
-    #[error("the database URL is malformed")]
+    #[error("the database URL is malformed: write it as postgres://user@host:5432/database")]
     Url(#[source] Error),
-    #[error("the database cannot be reached")]
+    #[error(
+        "the database cannot be reached: see whether PostgreSQL runs, may be reached from here, and knows the user \
+         and the database"
+    )]
     Connect(#[source] Error),
-    #[error("a migration failed")]
+    #[error(
+        "this user may not change the schema: migrate as the owner of the database, or as who has migrated before"
+    )]
+    Forbidden(#[source] Error),
+    #[error(
+        "a migration waits for a transaction that does not end. Nothing was changed. Find it (select pid, \
+         application_name, xact_start, state from pg_stat_activity order by xact_start), let it finish or end it \
+         with pg_terminate_backend(pid), and migrate again"
+    )]
+    Busy(#[source] Error),
+    #[error(
+        "migration {0} has run in this database in another form than this program has it: this is no released \
+         version, or was built from changed files. Use a released one"
+    )]
+    Changed(i64),
+    #[error("a migration failed and was taken back; the ones before it stay. What runs can go on")]
     Run(#[source] sqlx::migrate::MigrateError),
-    #[error("the first objects could not be stored")]
+    #[error("the first objects could not be stored: migrate again")]
     Seed(#[source] BackendError),
-    #[error("a statement of the migration failed")]
+    #[error("a statement of the migration failed: migrate again, it goes on where it was")]
     Statement(#[source] Error),
+}
+
+impl MigrateError {
+    pub(super) fn of_run(error: sqlx::migrate::MigrateError) -> MigrateError {
+        use sqlx::migrate::MigrateError::{Execute, ExecuteMigration, VersionMismatch};
+        match error {
+            VersionMismatch(number) => MigrateError::Changed(number),
+            Execute(error) | ExecuteMigration(error, _) if code(&error).as_deref() == Some("55P03") => {
+                MigrateError::Busy(error)
+            }
+            Execute(error) | ExecuteMigration(error, _) if code(&error).as_deref() == Some("42501") => {
+                MigrateError::Forbidden(error)
+            }
+            error => MigrateError::Run(error),
+        }
+    }
+}
+
+fn code(error: &Error) -> Option<String> {
+    error.as_database_error()?.code().map(|code| code.into_owned())
 }
 
 /// Raised by `commit_batch` for a nonce that was settled.

@@ -7,7 +7,8 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection, Row};
 use tokio::time::timeout;
 
-use super::migrate;
+use super::{fitness, migrate, statements};
+use crate::schema::Schema;
 
 /// What is wrong with reaching or reading a database.
 #[derive(Debug, thiserror::Error)]
@@ -31,10 +32,7 @@ pub struct Examination {
     pub encoding: String,
     /// Name and value of every setting that matters.
     pub settings: Vec<(&'static str, String)>,
-    /// The newest migration that has run; `None`: none has.
-    pub migration: Option<i64>,
-    /// The newest one that this program knows.
-    pub known_migration: i64,
+    pub schema: Schema,
     /// How far the database's clock is ahead of this machine's, in microseconds, to within `clock_error`.
     pub clock_ahead: i64,
     pub clock_error: i64,
@@ -56,8 +54,15 @@ const SETTINGS: [&str; 5] =
 /// How long comparing heads with the log may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// Whether processes say that they are there: not before migration 14.
+const ANNOUNCED: &str = "select to_regclass('horchestra.processes') is not null";
+
+/// Who runs.
+pub(super) const PROCESSES: &str = "select p.program, p.place, p.version from horchestra.processes p \
+    where p.seen_at > statement_timestamp() - interval '30 seconds' order by 1, 2";
+
 /// Heads with the log, as of one moment. Of what changed before the log begins nothing can be said.
-const COMPARE: &str = "with s as materialized (select t.oldest, \
+pub(super) const COMPARE: &str = "with s as materialized (select t.oldest, \
         coalesce((select c.rv from horchestra.commits c order by c.rv desc limit 1), 0) as head from horchestra.state t), \
     newest as materialized (select distinct on (e.kind, e.ns, e.name) e.kind, e.ns, e.name, e.rv, e.op \
         from horchestra.events e, s where e.rv > s.oldest order by e.kind, e.ns, e.name, e.rv desc), \
@@ -108,31 +113,27 @@ async fn look(connection: &mut PgConnection) -> Result<Examination, sqlx::Error>
         version_number: about.try_get("version_number")?,
         encoding: about.try_get("encoding")?,
         settings,
-        migration: None,
-        known_migration: migrate::newest(),
+        schema: Schema { newest: None, needed: 0, known: migrate::newest() },
         clock_ahead,
         clock_error,
         processes: Vec::new(),
         compared: 0,
         disagreements: Vec::new(),
     };
-    let there =
-        sqlx::query("select to_regclass('horchestra.migrations') is not null").fetch_one(&mut *connection);
+    let there = sqlx::query(statements::MIGRATED.sql).fetch_one(&mut *connection);
     if !there.await?.try_get::<bool, _>(0)? {
         return Ok(found);
     }
-    let migration =
-        sqlx::query("select max(version) from horchestra.migrations").fetch_one(&mut *connection).await?;
-    found.migration = migration.try_get(0)?;
-    if found.migration < Some(migrate::newest()) {
-        return Ok(found);
+    let row = sqlx::query(statements::SCHEMA.sql).fetch_one(&mut *connection).await?;
+    found.schema = fitness::of_row(&row, migrate::newest())?;
+    let announced = sqlx::query(ANNOUNCED).fetch_one(&mut *connection).await?;
+    if announced.try_get(0)? {
+        for row in sqlx::query(PROCESSES).fetch_all(&mut *connection).await? {
+            found.processes.push((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+        }
     }
-    let processes = sqlx::query(
-        "select p.program, p.place, p.version from horchestra.processes p \
-         where p.seen_at > statement_timestamp() - interval '30 seconds' order by 1, 2",
-    );
-    for row in processes.fetch_all(&mut *connection).await? {
-        found.processes.push((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+    if found.schema.fault().is_some() {
+        return Ok(found);
     }
     let named = i64::try_from(NAMED).unwrap_or(i64::MAX);
     let compared = sqlx::query(COMPARE).bind(named).fetch_one(connection).await?;

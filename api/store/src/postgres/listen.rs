@@ -17,12 +17,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::lanes::CALL_LIMIT;
-use super::statements;
+use super::statements::{self, CHANNEL, LEASE_GIVEN_UP};
 use crate::backend::Hint;
 
-const CHANNEL: &str = "horchestra";
-/// What is announced when a lease was given up; anything else is a revision.
-const LEASE: &str = "lease";
 /// How long nothing may be heard before the connection is asked whether it lives: it sends nothing of its
 /// own, so it would never find out that the server vanished.
 const QUIET_LIMIT: Duration = Duration::from_secs(10);
@@ -101,7 +98,7 @@ async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
                 trial_ends = None;
                 heard.hint.send_if_modified(|hint| std::mem::take(&mut hint.deaf));
                 let payload = notification.payload();
-                if payload == LEASE {
+                if payload == LEASE_GIVEN_UP {
                     heard.leases.send_modify(|released| *released += 1);
                 } else if let Ok(latest) = payload.parse() {
                     heard.hint.send_modify(|hint| hint.latest = latest);

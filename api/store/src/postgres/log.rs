@@ -15,12 +15,6 @@ use crate::backend::{
 };
 use crate::types::Revision;
 
-/// Loading everything is the one thing that may take longer than other statements: it locks nothing that
-/// anybody waits for. The transaction counts as idle while this process still works through what was sent, which
-/// takes a while when it gets little time; cut off for that, it would begin anew, and never get to the end.
-const LOAD_TIMEOUT: &str = "select set_config('statement_timeout', '60s', true), \
-    set_config('idle_in_transaction_session_timeout', '60s', true)";
-
 impl PostgresBackend {
     pub(super) async fn read_head(&self) -> Result<Head, BackendError> {
         let found = self.read(statements::HEAD, sqlx::query(statements::HEAD.sql)).await?;
@@ -63,7 +57,7 @@ impl PostgresBackend {
             let mut tx =
                 sqlx::Connection::begin_with(&mut *lane, "begin isolation level repeatable read read only")
                     .await?;
-            sqlx::query(LOAD_TIMEOUT).execute(&mut *tx).await?;
+            sqlx::query(statements::LOAD_TIMEOUT).execute(&mut *tx).await?;
             let head = rows::head(&sqlx::query(statements::HEAD.sql).fetch_one(&mut *tx).await?)?;
             let anchor = sqlx::query(statements::ANCHOR.sql)
                 .bind(head.revision)

@@ -4,8 +4,13 @@
 //! may do this at once: the first takes an advisory lock, the others wait and find nothing left to do. An
 //! older program on a newer schema is fine (a rolling update has that for a while): migrations that it does
 //! not know are ignored.
+//!
+//! A change of a table waits until nobody uses the table, and everybody who comes later waits behind it: one dump
+//! that is under way would hold up the whole control plane. So a migration waits for a lock for a moment only, is
+//! taken back as a whole, and comes again.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::object::{self, Object};
@@ -19,7 +24,8 @@ use super::{MigrateError, Options, PostgresBackend};
 use crate::backend::{Backend, BackendError};
 use crate::types::{Attribution, Columns, Draft, Guard, Index, Item, Op};
 
-const MIGRATIONS: &[(i64, &str, &str)] = &[
+/// Number, name and text of each migration, in their order.
+pub const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "store", include_str!("../../../../migrations/0001_store.sql")),
     (2, "commit", include_str!("../../../../migrations/0002_commit.sql")),
     (3, "commit_batch", include_str!("../../../../migrations/0003_commit_batch.sql")),
@@ -39,6 +45,17 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
 
 /// Held while migrating; another than the driver's own, which does not cover the making of its table.
 const LOCK: i64 = 7_239_181_146_252_903;
+
+/// How long a statement of a migration waits for a lock.
+const LOCK_WAIT: &str = "select set_config('lock_timeout', '1s', false)";
+/// How often a migration that has to wait for locks comes again, and how long it leaves the others alone in between.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Gives the roles what is theirs; with every migration.
+pub(super) const GRANT: &str = "select horchestra.grant_roles()";
+/// Whether anything was ever stored.
+pub(super) const HEAD: &str = "select horchestra.head()";
 
 /// All migrations as bytes: changes when any of them does.
 pub fn fingerprint() -> Vec<u8> {
@@ -69,6 +86,13 @@ pub async fn migrate_schema(url: &str) -> Result<(), MigrateError> {
     close(connection, migrated).await
 }
 
+/// Brings an older schema up to the migration of this number, as the version that had no later ones did.
+pub async fn migrate_schema_to(url: &str, newest: i64) -> Result<(), MigrateError> {
+    let mut connection = locked(url).await?;
+    let migrated = patiently(&mut connection, Some(newest)).await;
+    close(connection, migrated).await
+}
+
 /// A connection that holds the lock until it is closed.
 async fn locked(url: &str) -> Result<PgConnection, MigrateError> {
     let options: PgConnectOptions = url.parse().map_err(MigrateError::Url)?;
@@ -78,6 +102,8 @@ async fn locked(url: &str) -> Result<PgConnection, MigrateError> {
         .execute(&mut connection)
         .await
         .map_err(MigrateError::Statement)?;
+    // From now on: who else migrates is waited for.
+    sqlx::query(LOCK_WAIT).execute(&mut connection).await.map_err(MigrateError::Statement)?;
     Ok(connection)
 }
 
@@ -88,6 +114,34 @@ async fn close(connection: PgConnection, result: Result<(), MigrateError>) -> Re
 }
 
 async fn run(connection: &mut PgConnection) -> Result<(), MigrateError> {
+    patiently(connection, None).await?;
+    // Of tables that are new, and in case the roles could not be made before.
+    let granted = sqlx::query(GRANT).execute(connection).await;
+    granted.map(drop).map_err(MigrateError::Statement)
+}
+
+/// Runs what is missing, again and again where somebody has locked what it changes.
+async fn patiently(connection: &mut PgConnection, target: Option<i64>) -> Result<(), MigrateError> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let error = match migrator().run_direct(target, connection, false).await {
+            Ok(()) => return Ok(()),
+            Err(error) => MigrateError::of_run(error),
+        };
+        if !matches!(error, MigrateError::Busy(_)) || attempts == ATTEMPTS {
+            return Err(error);
+        }
+        if attempts == 1 {
+            tracing::warn!(
+                "a migration waits for somebody's transaction, and is tried again every few seconds"
+            );
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn migrator() -> Migrator {
     let migrations = MIGRATIONS
         .iter()
         .map(|(version, name, sql)| {
@@ -98,14 +152,11 @@ async fn run(connection: &mut PgConnection) -> Result<(), MigrateError> {
     migrator.create_schema("horchestra");
     migrator.dangerous_set_table_name("horchestra.migrations");
     migrator.set_ignore_missing(true);
-    migrator.run_direct(None, connection, false).await.map_err(MigrateError::Run)?;
-    // Of tables that are new, and in case the roles could not be made before.
-    let granted = sqlx::query("select horchestra.grant_roles()").execute(connection).await;
-    granted.map(drop).map_err(MigrateError::Statement)
+    migrator
 }
 
 async fn seed_if_new(url: &str, connection: &mut PgConnection) -> Result<(), MigrateError> {
-    let row = sqlx::query("select horchestra.head()").fetch_one(connection).await;
+    let row = sqlx::query(HEAD).fetch_one(connection).await;
     let head = row.and_then(|row| row.try_get::<i64, _>(0)).map_err(MigrateError::Statement)?;
     if head == 0 { seed(url).await.map_err(MigrateError::Seed) } else { Ok(()) }
 }

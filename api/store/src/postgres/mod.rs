@@ -41,6 +41,7 @@ mod connection;
 mod encode;
 mod errors;
 mod examine;
+mod fitness;
 mod lanes;
 mod listen;
 mod log;
@@ -82,6 +83,7 @@ use crate::presence::{
 };
 use crate::pushes::{Holds, Loss, PushChange, PushRecord};
 use crate::readings::PoolUse;
+use crate::schema::Schema;
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::survey::Survey;
 use crate::types::{Committed, Item, Revision};
@@ -89,7 +91,7 @@ use crate::types::{Committed, Item, Revision};
 pub use errors::MigrateError;
 pub use examine::{Examination, ExamineError, NAMED, examine};
 use lanes::Lanes;
-pub use migrate::{fingerprint, migrate, migrate_schema};
+pub use migrate::{MIGRATIONS, fingerprint, migrate, migrate_schema, migrate_schema_to};
 use statements::Statement;
 
 /// Told the name of every statement of the catalogue that was run, and how long it took.
@@ -467,5 +469,9 @@ impl Backend for PostgresBackend {
 
     fn survey(&self) -> Answer<'_, Survey> {
         self.read_survey().boxed()
+    }
+
+    fn schema(&self) -> Answer<'_, Schema> {
+        self.read_schema().boxed()
     }
 }

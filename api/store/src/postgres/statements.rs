@@ -25,6 +25,16 @@ pub const SESSION: &str = "select \
     set_config('jit', 'off', false), \
     set_config('timezone', 'UTC', false)";
 
+/// The notification channel. What is said on it is the newest revision, or [`LEASE_GIVEN_UP`].
+pub const CHANNEL: &str = "horchestra";
+pub const LEASE_GIVEN_UP: &str = "lease";
+
+/// Loading everything is the one thing that may take longer than other statements: it locks nothing that
+/// anybody waits for. The transaction counts as idle while this process still works through what was sent, which
+/// takes a while when it gets little time; cut off for that, it would begin anew, and never get to the end.
+pub const LOAD_TIMEOUT: &str = "select set_config('statement_timeout', '60s', true), \
+    set_config('idle_in_transaction_session_timeout', '60s', true)";
+
 /// A statement of the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement {
@@ -302,6 +312,15 @@ pub const KEY_USE: Statement = keyed(
     "select key_id, count(*) as objects from horchestra.seals group by key_id order by key_id",
 );
 
+/// Whether anything was ever migrated here.
+pub const MIGRATED: Statement = keyed("migrated", "select to_regclass('horchestra.migrations') is not null");
+/// The newest migration that has run, and the oldest one that a program has to know since something was taken away.
+pub const SCHEMA: Statement = keyed(
+    "schema",
+    "select coalesce(max(version), 0) as newest, \
+     coalesce(max(substring(description from '^contract_([0-9]+)_')::bigint), 0) as needed \
+     from horchestra.migrations",
+);
 pub const SETTINGS: Statement = keyed("settings", "select version, body from horchestra.settings");
 pub const SETTINGS_FIRST: Statement = keyed(
     "settings_first",
@@ -425,6 +444,16 @@ pub const TRIM_NONCES: Statement = whole(
     "delete from horchestra.spent_nonces where at < clock_timestamp() - interval '1 hour'",
 );
 
+/// What is sent beside the catalogue: to set up a connection, by `migrate` and by `check`.
+pub const BESIDE: &[(&str, &str)] = &[
+    ("session", SESSION),
+    ("load_timeout", LOAD_TIMEOUT),
+    ("grant_roles", super::migrate::GRANT),
+    ("first_revision", super::migrate::HEAD),
+    ("check_processes", super::examine::PROCESSES),
+    ("check_objects", super::examine::COMPARE),
+];
+
 /// The whole catalogue.
 pub const ALL: &[Statement] = &[
     ALIVE,
@@ -453,6 +482,8 @@ pub const ALL: &[Statement] = &[
     SEALED_LOG,
     RESEAL,
     KEY_USE,
+    MIGRATED,
+    SCHEMA,
     SETTINGS,
     SETTINGS_FIRST,
     SETTINGS_NEXT,

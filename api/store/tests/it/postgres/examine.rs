@@ -48,7 +48,7 @@ async fn heads_that_are_not_as_the_log_says_are_found() {
 
     let sound = examine(database.url()).await.expect("looked over");
     assert_eq!((sound.disagreements.clone(), sound.compared), (Vec::new(), 6));
-    assert_eq!((sound.migration, sound.encoding.as_str()), (Some(sound.known_migration), "UTF8"));
+    assert_eq!((sound.schema.newest, sound.encoding.as_str()), (Some(sound.schema.known), "UTF8"));
     assert!(sound.version_number >= 140_000 && sound.clock_ahead.abs() < 60_000_000, "{sound:?}");
 
     let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
@@ -67,7 +67,7 @@ async fn heads_that_are_not_as_the_log_says_are_found() {
 async fn a_database_that_is_away_or_empty_is_told_of() {
     let empty = empty_database().await.expect("a database");
     let found = examine(empty.url()).await.expect("looked over");
-    assert_eq!((found.migration, found.compared), (None, 0));
+    assert_eq!((found.schema.newest, found.compared), (None, 0));
     assert!(matches!(examine("nonsense").await, Err(ExamineError::Url(_))));
     assert!(matches!(examine("postgres://x@127.0.0.1:1/none").await, Err(ExamineError::Connect(_))));
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::database::{connect, database};
 use crate::fixture::*;
 
-const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_hears_nothing_is_found_out_and_changes_are_seen_all_the_same() {

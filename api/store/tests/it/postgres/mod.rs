@@ -4,13 +4,14 @@ pub mod database;
 mod examine;
 mod inspect;
 mod leaving;
-mod listening;
+pub mod listening;
 mod oracle;
 mod races;
 mod roles;
 mod samples;
 mod schema;
 mod survey;
+mod upgrade;
 mod upkeep;
 
 crate::behaviour::suite!(crate::postgres::database::world);

@@ -16,7 +16,7 @@ use crate::behaviour::{addresses, claims, commits, guards, presence, pushes, sea
 use crate::fixture::World;
 
 /// The address of the database as somebody who is in the role `role` and has no other rights.
-fn as_role(database: &TestDatabase, role: &str) -> String {
+pub fn as_role(database: &TestDatabase, role: &str) -> String {
     let sign = if database.url().contains('?') { '&' } else { '?' };
     format!("{}{sign}options[role]={role}", database.url())
 }

@@ -42,20 +42,6 @@ async fn eight_processes_migrate_at_once_and_the_first_namespace_is_made_once() 
     backend.close().await;
 }
 
-#[tokio::test]
-async fn an_older_program_starts_on_a_newer_schema() {
-    let database = database().await;
-    let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
-    sqlx::raw_sql(
-        "insert into horchestra.migrations (version, description, success, checksum, execution_time) \
-         values (999999, 'from the future', true, '', 0)",
-    )
-    .execute(&mut connection)
-    .await
-    .expect("recorded");
-    postgres::migrate(database.url()).await.expect("nothing to do");
-}
-
 pub fn parameters(sql: &str) -> usize {
     let number = |rest: &str| {
         rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<usize>().unwrap_or(0)
