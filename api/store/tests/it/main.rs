@@ -5,6 +5,7 @@ mod behaviour;
 mod faults;
 mod fixture;
 mod memory;
+mod migrations;
 mod postgres;
 mod recovery;
 mod simulation;
