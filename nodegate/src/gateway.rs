@@ -79,7 +79,7 @@ impl Gateway {
             streams,
             proxies: Arc::default(),
             splicer: None,
-            cut: splices.clone(),
+            leaving: splices.clone(),
             arrivals: Arrivals::new(settings.arrivals),
             settings: Arc::clone(settings),
             metrics: gate.metrics.clone(),
@@ -102,8 +102,8 @@ impl Gateway {
         Gateway { gate, accepting, splices, background }
     }
 
-    /// Stops in order: no new connections, then the sessions leave, then what is passed on to the API is cut,
-    /// then the term is given up.
+    /// Stops in order: no new connections, then the sessions leave, then what is passed on to the API ends as soon as
+    /// what was asked is answered, then the term is given up.
     pub async fn shutdown(&self) {
         self.accepting.cancel();
         self.gate.drain().await;

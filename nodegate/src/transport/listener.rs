@@ -54,8 +54,8 @@ pub struct Listening {
     pub proxies: Arc<[Block]>,
     /// Where what is no stream of a node is passed on to.
     pub splicer: Option<Arc<Splicer>>,
-    /// Cuts what is passed on.
-    pub cut: CancellationToken,
+    /// Ends what is passed on.
+    pub leaving: CancellationToken,
     pub arrivals: Arrivals,
     pub settings: Arc<Settings>,
     pub metrics: GateMetrics,
@@ -195,11 +195,7 @@ impl Listening {
     }
 
     async fn pass_on(&self, splicer: &Splicer, stream: TcpStream, hello: Bytes, address: SocketAddr) {
-        let carried = tokio::select! {
-            () = self.cut.cancelled() => return,
-            carried = splicer.carry(stream, hello, address) => carried,
-        };
-        match carried {
+        match splicer.carry(stream, hello, address, &self.leaving).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::debug!(%address, %error, "a connection to the API broke");

@@ -14,6 +14,7 @@
 //!   the places of nodes. Each costs two sockets, and no memory while nothing moves.
 //! - Each direction ends by itself, and the other goes on; a reader that is slow slows its writer, and nobody
 //!   else; one that stands still is cut off ([`pump`]).
+//! - A gateway that leaves lets requests that are under way be answered.
 
 mod backends;
 mod pump;
@@ -29,6 +30,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 pub use backends::{Backend, BadBackend};
 
@@ -101,23 +103,29 @@ impl Splicer {
         })
     }
 
-    /// Carries the connection of the client at `from`, of which `hello` was read, until it ends.
+    /// Carries the connection of the client at `from`, of which `hello` was read, until it ends, or until it may end
+    /// after `leaving`.
     pub async fn carry(
         &self,
         client: TcpStream,
         hello: Bytes,
         from: SocketAddr,
+        leaving: &CancellationToken,
     ) -> Result<io::Result<()>, NotCarried> {
         let _place = self.places.try_acquire().map_err(|_| NotCarried::Full)?;
         let to = client.local_addr().map_err(NotCarried::NoReplica)?;
         let mut head = proxy::header(from, to);
         head.extend_from_slice(&hello);
         drop(hello);
-        let server = self.reach(&head).await.map_err(NotCarried::NoReplica)?;
+        let server = tokio::select! {
+            // Nothing has happened yet that the client could not do elsewhere.
+            () = leaving.cancelled() => return Ok(Ok(())),
+            reached = self.reach(&head) => reached.map_err(NotCarried::NoReplica)?,
+        };
         drop(head);
         self.metrics.spliced.inc();
         let _open = self.metrics.splice_open();
-        Ok(pump::both_ways(client, server, &self.limits.pump).await)
+        Ok(pump::both_ways(client, server, &self.limits.pump, leaving).await)
     }
 
     /// A connection to a replica that has begun to answer `head`.

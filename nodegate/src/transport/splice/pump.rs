@@ -4,6 +4,9 @@
 //! read, so a slow reader slows the writer at the other side and costs one piece of memory; while nothing
 //! moves there is not even that. Nothing moves for ever is the exception: a peer that takes nothing, a half
 //! that was left behind, and a connection that nobody uses each have a limit.
+//!
+//! When the gateway leaves, it takes nothing more from the client, so what is asked from then on was never asked, and
+//! may be asked again; what was asked before is answered. Once nothing comes any more both sides are closed.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +16,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 /// Most that is read at once.
 const PIECE: usize = 16 << 10;
@@ -27,6 +31,10 @@ pub struct Limits {
     pub half_closed: Duration,
     /// While a side does not take what the other has sent.
     pub stalled: Duration,
+    /// After the last piece of an answer, when leaving.
+    pub rest: Duration,
+    /// For everything, when leaving: a stream of events may never rest.
+    pub leave: Duration,
 }
 
 impl Default for Limits {
@@ -35,6 +43,8 @@ impl Default for Limits {
             idle: Duration::from_secs(3600),
             half_closed: Duration::from_secs(300),
             stalled: Duration::from_secs(60),
+            rest: Duration::from_millis(200),
+            leave: Duration::from_secs(5),
         }
     }
 }
@@ -51,36 +61,59 @@ struct Pump {
     began: Instant,
     /// When something moved last, in milliseconds since then.
     moved: AtomicU64,
+    /// It moved from the client to the server: there may be an answer to come.
+    asked: AtomicBool,
     up: Way,
     down: Way,
 }
 
-/// Carries bytes until both directions are over, one of them breaks, or nothing has moved for too long.
-pub async fn both_ways(mut client: TcpStream, mut server: TcpStream, limits: &Limits) -> io::Result<()> {
-    let pump =
-        Pump { began: Instant::now(), moved: AtomicU64::new(0), up: Way::default(), down: Way::default() };
+/// Carries bytes until both directions are over, one of them breaks, nothing has moved for too long, or what was asked
+/// before `leaving` is answered.
+pub async fn both_ways(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    limits: &Limits,
+    leaving: &CancellationToken,
+) -> io::Result<()> {
+    let pump = Pump {
+        began: Instant::now(),
+        moved: AtomicU64::new(0),
+        asked: AtomicBool::new(true),
+        up: Way::default(),
+        down: Way::default(),
+    };
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let carried = async {
         tokio::try_join!(
-            pump.one_way(from_client, to_server, &pump.up),
-            pump.one_way(from_server, to_client, &pump.down)
+            pump.one_way(from_client, to_server, &pump.up, Some(leaving)),
+            pump.one_way(from_server, to_client, &pump.down, None)
         )
     };
     tokio::select! {
-        carried = carried => carried.map(|_| ()),
-        what = pump.stands_still(limits) => Err(io::Error::new(io::ErrorKind::TimedOut, what)),
+        carried = carried => return carried.map(|_| ()),
+        what = pump.stands_still(limits) => return Err(io::Error::new(io::ErrorKind::TimedOut, what)),
+        () = pump.comes_to_rest(limits, leaving) => {}
     }
+    client.shutdown().await
 }
 
 impl Pump {
-    async fn one_way(&self, from: ReadHalf<'_>, mut to: WriteHalf<'_>, way: &Way) -> io::Result<()> {
+    /// What is read after `leaving` goes nowhere.
+    async fn one_way(
+        &self,
+        from: ReadHalf<'_>,
+        mut to: WriteHalf<'_>,
+        way: &Way,
+        leaving: Option<&CancellationToken>,
+    ) -> io::Result<()> {
         loop {
             from.readable().await?;
             let mut piece = Vec::with_capacity(PIECE);
             match from.try_read_buf(&mut piece) {
                 Ok(0) => break,
-                Ok(_) => self.note(),
+                Ok(_) if leaving.is_some_and(CancellationToken::is_cancelled) => continue,
+                Ok(_) => self.note(way),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return Err(error),
             }
@@ -89,18 +122,35 @@ impl Pump {
             while !left.is_empty() {
                 let count = to.write(left).await?;
                 left = &left[count..];
-                self.note();
+                self.note(way);
             }
             way.blocked.store(false, Ordering::Relaxed);
         }
         to.shutdown().await?;
         way.over.store(true, Ordering::Relaxed);
-        self.note();
+        self.note(way);
         Ok(())
     }
 
+    /// Returns when the gateway leaves and there is nothing to wait for.
+    async fn comes_to_rest(&self, limits: &Limits, leaving: &CancellationToken) {
+        leaving.cancelled().await;
+        let last = Instant::now() + limits.leave;
+        loop {
+            let moved = self.began + Duration::from_millis(self.moved.load(Ordering::Relaxed));
+            let rested =
+                if self.asked.load(Ordering::Relaxed) { last } else { last.min(moved + limits.rest) };
+            if Instant::now() >= rested {
+                return;
+            }
+            // An answer may come at any time, and is waited for no longer than it takes.
+            sleep_until(rested.min(Instant::now() + limits.rest)).await;
+        }
+    }
+
     /// Something moved.
-    fn note(&self) {
+    fn note(&self, way: &Way) {
+        self.asked.store(std::ptr::eq(way, &self.up), Ordering::Relaxed);
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved.store(now, Ordering::Relaxed);
     }
@@ -141,6 +191,13 @@ mod tests {
 
     /// Two ends with a pump between them.
     async fn pumped(limits: Limits) -> (TcpStream, TcpStream, JoinHandle<io::Result<()>>) {
+        pumped_until(limits, CancellationToken::new()).await
+    }
+
+    async fn pumped_until(
+        limits: Limits,
+        leaving: CancellationToken,
+    ) -> (TcpStream, TcpStream, JoinHandle<io::Result<()>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let pair = async || {
@@ -149,7 +206,7 @@ mod tests {
         };
         let (client, from_client) = pair().await;
         let (to_server, server) = pair().await;
-        let pump = tokio::spawn(async move { both_ways(from_client, to_server, &limits).await });
+        let pump = tokio::spawn(async move { both_ways(from_client, to_server, &limits, &leaving).await });
         (client, server, pump)
     }
 
@@ -215,6 +272,44 @@ mod tests {
         let (mut client, _server, pump) = pumped(limits).await;
         client.shutdown().await.unwrap();
         assert_eq!(outcome(pump).await.unwrap_err().to_string(), "half of it was left open");
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_before_leaving_is_answered_and_nothing_else_is_asked() {
+        let leaving = CancellationToken::new();
+        let limits = Limits { leave: SOON * 2, ..Limits::default() };
+        let (mut client, mut server, pump) = pumped_until(limits, leaving.clone()).await;
+        client.write_all(b"question").await.unwrap();
+        let mut asked = [0; 8];
+        server.read_exact(&mut asked).await.unwrap();
+        leaving.cancel();
+        // Longer than an answer is waited for that has begun: this one has not.
+        tokio::time::sleep(limits.rest * 2).await;
+        client.write_all(b"another").await.unwrap();
+        server.write_all(b"answer").await.unwrap();
+        assert_eq!(rest(&mut client).await, b"answer");
+        outcome(pump).await.unwrap();
+        let mut more = Vec::new();
+        let _ = server.read_to_end(&mut more).await;
+        assert_eq!(more, b"");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_never_rests_is_left_all_the_same() {
+        let leaving = CancellationToken::new();
+        let limits = Limits { leave: Duration::from_millis(500), ..Limits::default() };
+        let (client, mut server, pump) = pumped_until(limits, leaving.clone()).await;
+        leaving.cancel();
+        let events = async {
+            while server.write_all(b"event").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            ended = outcome(pump) => ended.unwrap(),
+            () = events => {}
+        }
+        drop(client);
     }
 
     #[tokio::test]
