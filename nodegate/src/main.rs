@@ -13,6 +13,7 @@ fn main() -> anyhow::Result<ExitCode> {
     if let Some(code) = probe::asked::<METRICS_PORT>(std::env::args()) {
         return Ok(code);
     }
+    horchestra_runtime::forgo_huge_pages();
     horchestra_runtime::crypto::install()?;
     let args = Args::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

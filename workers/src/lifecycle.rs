@@ -20,6 +20,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::meta::ConditionStatus;
@@ -36,6 +37,10 @@ const FREEZE: Duration = Duration::from_secs(300);
 
 /// How often heartbeats are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// Verdicts that are written together. A fleet that comes back has thousands, and one that waits for the others is out
+/// of date.
+const TOGETHER: usize = 64;
 
 /// What the judge looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -237,17 +242,18 @@ impl NodeLifecycle {
         if let Some(freeze) = freeze {
             self.tell(&freeze, &snapshot);
         }
-        for (name, verdict) in verdicts {
-            let said = format!("{:?}", verdict.ready);
-            let (reason, message) = (reason(&verdict), verdict.message.clone());
-            match self.service.set_node_ready(&context, &name, verdict).await {
-                Ok(outcome) => {
-                    report.writes += 1;
-                    tracing::info!(node = name, ready = said, "judged");
-                    if outcome.changed {
-                        self.recorder.record(Subject::of(&outcome.entry), reason, message);
-                    }
-                }
+        let (this, context) = (&*self, &context);
+        let mut written = std::pin::pin!(
+            futures::stream::iter(verdicts)
+                .map(|(name, verdict)| async move {
+                    let outcome = this.write(context, &name, verdict).await;
+                    (name, outcome)
+                })
+                .buffer_unordered(TOGETHER)
+        );
+        while let Some((name, outcome)) = written.next().await {
+            match outcome {
+                Ok(()) => report.writes += 1,
                 Err(DoorError::Fenced) => return Err(PassError::Deposed),
                 Err(error) => {
                     report.refused += 1;
@@ -256,6 +262,21 @@ impl NodeLifecycle {
             }
         }
         Ok(report)
+    }
+
+    async fn write(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        verdict: ReadyVerdict,
+    ) -> Result<(), DoorError> {
+        let (ready, reason, message) = (verdict.ready, reason(&verdict), verdict.message.clone());
+        let outcome = self.service.set_node_ready(context, name, verdict).await?;
+        tracing::info!(node = name, ?ready, "judged");
+        if outcome.changed {
+            self.recorder.record(Subject::of(&outcome.entry), reason, message);
+        }
+        Ok(())
     }
 
     fn tell(&self, freeze: &Freeze, snapshot: &Snapshot) {

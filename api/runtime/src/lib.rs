@@ -28,7 +28,7 @@ pub use health::Checks;
 pub use metrics::Metrics;
 pub use otlp::Traces;
 pub use peer::PeerChain;
-pub use process::{host_name, place, raise_file_limit};
+pub use process::{forgo_huge_pages, host_name, place, raise_file_limit};
 pub use progress::Progress;
 pub use shutdown::Shutdown;
 pub use tasks::Tasks;
