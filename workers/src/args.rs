@@ -53,7 +53,7 @@ pub struct Args {
     pub scheduler_strategy: Strategy,
 
     /// How long a loop's lease lasts without being renewed
-    #[arg(long, default_value = "15s", value_parser = positive, value_name = "DURATION")]
+    #[arg(long, default_value = "12s", value_parser = positive, value_name = "DURATION")]
     pub lease_ttl: Duration,
 
     #[command(flatten)]

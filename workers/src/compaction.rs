@@ -18,10 +18,9 @@ use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 
 use crate::expiry::EventRetention;
-use crate::substrate::{PassError, PassReport, Reconciler, Term};
+use crate::substrate::{LeaderGauge, PassError, PassReport, Reconciler, Term};
 
 /// Events that are deleted before the lease is looked at again.
 const BATCH: usize = 1024;
@@ -38,17 +37,21 @@ struct What {
 #[derive(Clone)]
 struct CompactionMetrics {
     removed: Family<What, Counter>,
-    oldest: Gauge,
-    headroom: Gauge,
+    oldest: LeaderGauge,
+    headroom: LeaderGauge,
 }
 
 impl CompactionMetrics {
     fn new(metrics: &Metrics) -> CompactionMetrics {
         CompactionMetrics {
             removed: metrics.counters("compaction_removed", "Rows and partitions removed, by what they were"),
-            oldest: metrics
-                .gauge("log_oldest_revision", "What is older than this revision is gone from the log"),
-            headroom: metrics.gauge(
+            oldest: LeaderGauge::new(
+                metrics,
+                "log_oldest_revision",
+                "What is older than this revision is gone from the log",
+            ),
+            headroom: LeaderGauge::new(
+                metrics,
                 "log_headroom_revisions",
                 "Revisions that the log has room for without another partition",
             ),
@@ -148,6 +151,11 @@ impl Reconciler for Compaction {
 
     fn resync(&self) -> Duration {
         Duration::from_secs(60)
+    }
+
+    fn end_term(&mut self) {
+        self.metrics.oldest.clear();
+        self.metrics.headroom.clear();
     }
 
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {

@@ -168,6 +168,10 @@ impl Reconciler for PushHolds {
         change.kind == ChangeKind::Added
     }
 
+    fn end_term(&mut self) {
+        self.metrics.held.clear();
+    }
+
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {
         Box::pin(self.reconcile(term))
     }

@@ -390,9 +390,11 @@ pub trait Backend: Send + Sync + 'static {
     // ---- leases, gateways, sessions, heartbeats, samples: see the methods of `Store` with these names ---
 
     fn acquire_lease<'a>(&'a self, name: &'a str, holder: Uuid, ttl: Duration) -> Answer<'a, Option<Lease>>;
+    fn lease_left<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Duration>>;
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Answer<'a, bool>;
     fn release_lease<'a>(&'a self, lease: &'a Lease) -> Answer<'a, ()>;
-    /// Counts the releases of leases that were heard of, by whatever process. Like [`Hint`]: never relied on.
+    /// Counts the releases of leases that were heard of, by whatever process, and the times that some may have gone
+    /// unheard. Like [`Hint`]: never relied on.
     fn lease_hints(&self) -> watch::Receiver<u64>;
 
     fn renew_gateway<'a>(

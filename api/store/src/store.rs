@@ -277,6 +277,12 @@ impl Store {
         read(self.inner.backend.acquire_lease(name, holder, ttl)).await
     }
 
+    /// How much longer the term of a lease's holder lasts if it is not prolonged, by the database's clock; `None`:
+    /// nobody holds it.
+    pub async fn lease_left(&self, name: &str) -> Result<Option<Duration>, ReadError> {
+        read(self.inner.backend.lease_left(name)).await
+    }
+
     /// Prolongs a held lease outside the ordering lock; false: it was lost.
     pub async fn renew_lease(&self, lease: &Lease, ttl: Duration) -> Result<bool, ReadError> {
         read(self.inner.backend.renew_lease(lease, ttl)).await
@@ -287,9 +293,16 @@ impl Store {
         read(self.inner.backend.release_lease(lease)).await
     }
 
-    /// Tells, as far as it is heard, when any process has given a lease up: counts up then.
+    /// Tells, as far as it is heard, when any process has given a lease up or may have done so unheard: counts up
+    /// then.
     pub fn lease_hints(&self) -> watch::Receiver<u64> {
         self.inner.backend.lease_hints()
+    }
+
+    /// Whether what is told is heard at present, as far as this process knows.
+    pub fn hears(&self) -> bool {
+        let hint = *self.inner.backend.hints().borrow();
+        hint.connected && !hint.deaf
     }
 
     // ---- gateways, sessions, heartbeats, samples ----------------------------------------------------

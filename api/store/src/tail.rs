@@ -511,7 +511,7 @@ async fn limited<T>(
 }
 
 /// Between 0.8 and 1.2 times the duration, so that processes started together do not ask together.
-fn jittered(duration: Duration) -> Duration {
+pub(crate) fn jittered(duration: Duration) -> Duration {
     let random = uuid::Uuid::new_v4().as_u128() % 1000;
     duration.mul_f64(0.8 + 0.0004 * random as f64)
 }

@@ -30,7 +30,7 @@ use crate::node_status::NodeReport;
 
 /// Pause after a report could not be written, growing up to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What reports are about, where it is no Application.
 const NODE: &str = "the node's status";

@@ -4,8 +4,9 @@ use horchestra_runtime::Metrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+
+use crate::substrate::LeaderGauge;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +43,9 @@ pub struct CertificateMetrics {
     decisions: Family<FateLabels, Counter>,
     /// How long the signer took, whatever came of it.
     pub sign: Histogram,
-    pub held: Gauge,
-    pub unusable_files: Gauge,
-    pub signer_expiry: Gauge,
+    pub held: LeaderGauge,
+    pub unusable_files: LeaderGauge,
+    pub signer_expiry: LeaderGauge,
 }
 
 impl CertificateMetrics {
@@ -52,15 +53,24 @@ impl CertificateMetrics {
         CertificateMetrics {
             decisions: metrics.counters("csr_decisions", "Certificate requests, by what was done about them"),
             sign: metrics.duration("csr_sign", "How long the signer takes"),
-            held: metrics.gauge("csr_held", "Certificate requests that wait for an operator"),
-            unusable_files: metrics.gauge(
+            held: LeaderGauge::new(metrics, "csr_held", "Certificate requests that wait for an operator"),
+            unusable_files: LeaderGauge::new(
+                metrics,
                 "csr_signer_files_unusable",
                 "1 while changed files of the signer cannot be used and the previous ones are",
             ),
-            signer_expiry: metrics.gauge(
+            signer_expiry: LeaderGauge::new(
+                metrics,
                 "csr_signer_expiry_seconds",
                 "Seconds until the certificate that the signer works with expires; 0 without a signer",
             ),
+        }
+    }
+
+    /// Others decide now.
+    pub fn clear(&self) {
+        for gauge in [&self.held, &self.unusable_files, &self.signer_expiry] {
+            gauge.clear();
         }
     }
 

@@ -496,6 +496,10 @@ impl Reconciler for NodeCertificates {
         self.memory = Memory::default();
     }
 
+    fn end_term(&mut self) {
+        self.metrics.clear();
+    }
+
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {
         Box::pin(self.reconcile(term))
     }

@@ -4,7 +4,8 @@ use horchestra_runtime::Metrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+
+use crate::substrate::LeaderGauge;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct What {
@@ -14,15 +15,18 @@ struct What {
 pub(super) struct GarbageMetrics {
     done: Family<What, Counter>,
     /// Owners that wait for dependents.
-    pub waiting: Gauge,
+    pub waiting: LeaderGauge,
 }
 
 impl GarbageMetrics {
     pub fn new(metrics: &Metrics) -> GarbageMetrics {
         GarbageMetrics {
             done: metrics.counters("garbage", "What garbage collection did, by what it was"),
-            waiting: metrics
-                .gauge("garbage_waiting", "Owners that are being deleted and wait for dependents"),
+            waiting: LeaderGauge::new(
+                metrics,
+                "garbage_waiting",
+                "Owners that are being deleted and wait for dependents",
+            ),
         }
     }
 

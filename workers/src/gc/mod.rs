@@ -264,6 +264,10 @@ impl Reconciler for GarbageCollection {
         self.rest = Rest::default();
     }
 
+    fn end_term(&mut self) {
+        self.metrics.waiting.clear();
+    }
+
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {
         Box::pin(self.reconcile(term))
     }

@@ -15,6 +15,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use super::cluster::Pending;
 use super::cycle::{Decision, Outcome};
+use crate::substrate::LeaderGauge;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabels {
@@ -41,7 +42,7 @@ struct PhaseLabels {
 /// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SchedulerMetrics {
-    pending: Gauge,
+    pending: LeaderGauge,
     attempts: Family<ResultLabels, Counter>,
     unschedulable: Family<PluginLabels, Gauge>,
     phases: DurationFamily<PhaseLabels>,
@@ -53,8 +54,11 @@ pub struct SchedulerMetrics {
 impl SchedulerMetrics {
     pub fn new(metrics: &Metrics) -> SchedulerMetrics {
         SchedulerMetrics {
-            pending: metrics
-                .gauge("scheduler_pending", "Applications without a node, as the leader last saw them"),
+            pending: LeaderGauge::new(
+                metrics,
+                "scheduler_pending",
+                "Applications without a node, as the leader last saw them",
+            ),
             attempts: metrics
                 .counters("scheduler_attempts", "Decisions about Applications, by what was decided"),
             unschedulable: metrics.gauges(
@@ -93,6 +97,12 @@ impl SchedulerMetrics {
         for (plugin, count) in blamed {
             self.unschedulable.get_or_create(&PluginLabels { plugin }).set(count);
         }
+    }
+
+    /// Others decide now.
+    pub(super) fn clear(&self) {
+        self.pending.clear();
+        self.unschedulable.clear();
     }
 
     /// Ends a phase; answers the beginning of the next one.

@@ -331,6 +331,10 @@ impl Reconciler for Scheduler {
         self.heartbeats.forget();
     }
 
+    fn end_term(&mut self) {
+        self.metrics.clear();
+    }
+
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {
         Box::pin(self.reconcile(term))
     }

@@ -250,6 +250,11 @@ impl<P: Port> Reconciler for Sets<P> {
         self.told.clear();
     }
 
+    fn end_term(&mut self) {
+        self.metrics.sets.clear();
+        self.metrics.children.clear();
+    }
+
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {
         Box::pin(self.reconcile(term))
     }

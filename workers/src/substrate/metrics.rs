@@ -1,11 +1,45 @@
 //! What the loops show of themselves, by loop.
 
+use std::fmt;
+use std::sync::Arc;
+
 use horchestra_runtime::Metrics;
 use horchestra_runtime::metrics::DurationFamily;
-use prometheus_client::encoding::EncodeLabelSet;
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+
+/// A number that only who leads can know: shown from when it is first set in a term until that term is over.
+#[derive(Clone, Debug, Default)]
+pub struct LeaderGauge(Arc<Mutex<Option<i64>>>);
+
+impl LeaderGauge {
+    pub fn new(metrics: &Metrics, name: &str, help: &str) -> LeaderGauge {
+        metrics.register(name, help, LeaderGauge::default())
+    }
+
+    pub fn set(&self, value: i64) {
+        *self.0.lock() = Some(value);
+    }
+
+    pub fn clear(&self) {
+        *self.0.lock() = None;
+    }
+}
+
+impl EncodeMetric for LeaderGauge {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let value = *self.0.lock();
+        value.map_or(Ok(()), |value| encoder.encode_gauge(&value))
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+}
 
 /// Names the loop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

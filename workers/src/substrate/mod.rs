@@ -14,7 +14,8 @@
 //!   with links to the others. What it writes because of a change goes on with the trace of that change.
 //! * **Resync.** A pass runs at the start of a term and then at least every resync interval, jittered, so
 //!   that whatever a wake missed is healed.
-//! * **Supervision.** A pass that fails is logged and tried again after a growing, jittered wait. A pass that
+//! * **Supervision.** A pass that fails is logged and tried again after a growing, jittered wait, that is short while
+//!   the database is away. A pass that
 //!   panics counts as failed; it cannot take its process or other loops down, and the loop forgets what it
 //!   remembered, as for a new term. After several panics in a row the term is given up: another process may
 //!   fare better.
@@ -37,7 +38,7 @@ use horchestra_service::Caller;
 use horchestra_store::Change;
 use horchestra_store::store::Lease;
 
-pub use metrics::LoopMetrics;
+pub use metrics::{LeaderGauge, LoopMetrics};
 pub use runner::{Runner, RunnerOptions};
 
 /// One loop. See the module for the contract.
@@ -58,6 +59,9 @@ pub trait Reconciler: Send + Sync + 'static {
 
     /// Called once when a term begins, before its first pass: forget what an earlier term assumed.
     fn begin_term(&mut self) {}
+
+    /// Called once when a term is over, however it ended: what it showed of the world is for others to show now.
+    fn end_term(&mut self) {}
 
     /// One pass. An error means that the pass as a whole failed and should be tried again soon.
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>>;

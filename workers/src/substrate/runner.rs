@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use horchestra_store::store::Lease;
-use horchestra_store::{Change, Store, WatchEnd, Watcher};
+use horchestra_store::{Change, ReadError, Store, WatchEnd, Watcher};
 use rand::Rng;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 use horchestra_trace::{Role, Trace, attribute};
 
 use super::metrics::{LoopLabels, LoopMetrics, PassLabels, WakeLabels};
-use super::{PassReport, Reconciler, Term, leader};
+use super::{PassError, PassReport, Reconciler, Term, leader};
 
 /// How a loop is run.
 #[derive(Clone, Debug)]
@@ -25,9 +25,11 @@ pub struct RunnerOptions {
     pub holder: Uuid,
     /// How long a lease lasts without being renewed.
     pub lease_ttl: Duration,
-    /// How often a process that does not lead asks for the lease, when it does not hear that one was given up.
+    /// How often a process that does not lead asks for the lease while it cannot tell when the term of who leads
+    /// ends, or would not hear of a lease that is given up before. A fifth of it is how much later than its end it may
+    /// ask otherwise.
     pub campaign_every: Duration,
-    /// The first wait after a failed pass; doubles up to `resync`.
+    /// The first wait after a failed pass; doubles up to `resync`, or up to `campaign_every` while the database is away.
     pub retry: Duration,
     /// How long a pass may go on after the process was told to end.
     pub grace: Duration,
@@ -39,7 +41,7 @@ impl Default for RunnerOptions {
     fn default() -> RunnerOptions {
         RunnerOptions {
             holder: Uuid::new_v4(),
-            lease_ttl: Duration::from_secs(15),
+            lease_ttl: Duration::from_secs(12),
             campaign_every: Duration::from_secs(1),
             retry: Duration::from_millis(200),
             grace: Duration::from_millis(500),
@@ -66,10 +68,19 @@ enum End {
     GivesUp,
 }
 
+/// What a loop is told of its term.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Begin,
+    End,
+}
+
 /// How a pass ended.
 enum Passed {
     Well(PassReport),
     Failed,
+    /// It could not read the database.
+    Away,
     Panicked,
     /// Nobody waits for it any more.
     Dropped,
@@ -101,7 +112,7 @@ impl<R: Reconciler> Runner<R> {
                         continue;
                     }
                 },
-                None => jittered(self.options.campaign_every),
+                None => self.until_free(&shutdown).await,
             };
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -126,6 +137,18 @@ impl<R: Reconciler> Runner<R> {
         }
     }
 
+    /// How long to wait before asking again.
+    async fn until_free(&self, shutdown: &CancellationToken) -> Duration {
+        let asked = Instant::now();
+        let left = self.store.lease_left(self.reconciler.name());
+        let seen = match shutdown.run_until_cancelled(left).await {
+            // Who does not hear of one that is given up must not rely on the whole term.
+            Some(Ok(left)) if self.store.hears() => Some(left.unwrap_or_default()),
+            _ => None,
+        };
+        leader::until_attempt(seen, &self.options).saturating_sub(asked.elapsed())
+    }
+
     async fn lead(&mut self, lease: Lease, acquired: Instant, shutdown: &CancellationToken) -> End {
         tracing::info!(reconciler = lease.name, epoch = lease.epoch, "leading");
         self.metrics.leading.get_or_create(&self.labels).set(1);
@@ -139,8 +162,9 @@ impl<R: Reconciler> Runner<R> {
         let mut holder = JoinSet::new();
         holder.spawn(holding);
         let term = Term { lease: lease.clone() };
-        self.forget();
+        self.turn(Turn::Begin);
         let end = self.passes(&term, &over, shutdown).await;
+        self.turn(Turn::End);
         self.metrics.leading.get_or_create(&self.labels).set(0);
         let led_to_the_end = !over.is_cancelled();
         over.cancel();
@@ -152,12 +176,17 @@ impl<R: Reconciler> Runner<R> {
         end
     }
 
-    /// The loop starts over with nothing remembered.
-    fn forget(&mut self) {
-        if catch_unwind(AssertUnwindSafe(|| self.reconciler.begin_term())).is_err() {
+    /// The loop starts over with nothing remembered, or shows nothing any more.
+    fn turn(&mut self, turn: Turn) {
+        let told = || match turn {
+            Turn::Begin => self.reconciler.begin_term(),
+            Turn::End => self.reconciler.end_term(),
+        };
+        if catch_unwind(AssertUnwindSafe(told)).is_err() {
             tracing::error!(
                 reconciler = self.labels.reconciler,
-                "a loop panicked at the beginning of its term"
+                ?turn,
+                "a loop panicked at a turn of its term"
             );
             self.metrics.panics.get_or_create(&self.labels).inc();
         }
@@ -202,7 +231,12 @@ impl<R: Reconciler> Runner<R> {
                         return End::GivesUp;
                     }
                     let grown = self.options.retry.saturating_mul(1 << failures.min(16));
-                    (jittered(grown.min(self.reconciler.resync())), "retry")
+                    // A database that is back is not to wait for us.
+                    let longest = match ended {
+                        Passed::Away => self.options.campaign_every,
+                        _ => self.reconciler.resync(),
+                    };
+                    (jittered(grown.min(longest)), "retry")
                 }
             };
             let due = Instant::now() + rest;
@@ -284,13 +318,14 @@ impl<R: Reconciler> Runner<R> {
             Some(Ok(Err(error))) => {
                 tracing::warn!(reconciler = name, error = %Chain(&error), "a pass failed");
                 self.metrics.failed_passes.get_or_create(&self.labels).inc();
-                (Passed::Failed, "failed")
+                let away = matches!(error, PassError::Read(ReadError::Unavailable));
+                (if away { Passed::Away } else { Passed::Failed }, "failed")
             }
             Some(Err(_)) => {
                 tracing::error!(reconciler = name, "a pass panicked");
                 self.metrics.panics.get_or_create(&self.labels).inc();
                 self.metrics.failed_passes.get_or_create(&self.labels).inc();
-                self.forget();
+                self.turn(Turn::Begin);
                 (Passed::Panicked, "panicked")
             }
             None => {
@@ -319,7 +354,7 @@ impl std::fmt::Display for Chain<'_> {
 }
 
 /// 90 to 110 per cent of a duration, so that replicas do not act in step.
-fn jittered(duration: Duration) -> Duration {
+pub(super) fn jittered(duration: Duration) -> Duration {
     duration.mul_f64(rand::rng().random_range(0.9..1.1))
 }
 

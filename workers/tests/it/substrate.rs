@@ -11,7 +11,8 @@ use horchestra_runtime::Metrics;
 use horchestra_store::memory::MemoryBackend;
 use horchestra_store::store::StoreOptions;
 use horchestra_store::{
-    Attribution, Change, Columns, CommitError, Draft, Guard, Index, Item, MemoryDatabase, Op, Refusal, Store,
+    Attribution, Change, Columns, CommitError, Draft, Guard, Index, Item, MemoryDatabase, Op, ReadError,
+    Refusal, Store,
 };
 use horchestra_testkit::eventually;
 use horchestra_workers::substrate::{
@@ -33,6 +34,8 @@ enum Behaviour {
     Hang,
     /// Looking at a change panics.
     PanicAtChanges,
+    /// The database cannot be read.
+    Away,
 }
 
 #[derive(Clone)]
@@ -89,6 +92,7 @@ impl Reconciler for Probe {
                 Behaviour::PanicOnce if before == 0 => panic!("as asked"),
                 Behaviour::AlwaysPanic => panic!("as asked"),
                 Behaviour::Hang => std::future::pending().await,
+                Behaviour::Away => Err(PassError::Read(ReadError::Unavailable)),
                 _ => Ok(PassReport::default()),
             }
         })
@@ -135,6 +139,16 @@ async fn two_processes() -> (MemoryDatabase, [Store; 2]) {
         store.fresh().await.unwrap();
     }
     (database, stores)
+}
+
+async fn two_connections() -> ([Arc<MemoryBackend>; 2], [Store; 2]) {
+    let database = MemoryDatabase::new();
+    let backends = [database.connect(), database.connect()];
+    let stores = [0, 1].map(|at| Store::open(Arc::clone(&backends[at]) as Arc<_>, StoreOptions::default()));
+    for store in &stores {
+        store.fresh().await.unwrap();
+    }
+    (backends, stores)
 }
 
 /// The number behind a line of the metrics that begins so.
@@ -218,6 +232,20 @@ async fn a_pass_that_panics_is_tried_again() {
     ] {
         assert_eq!(metric(&metrics, line), count, "{line} in {}", metrics.encode().unwrap());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_that_is_away_is_asked_every_second_and_no_more_often() {
+    let store = loaded().await;
+    let probe = Probe::new(HOUR).behaving(Behaviour::Away);
+    let (_runner, shutdown) =
+        start_with(&probe, &store, RunnerOptions::default(), &Metrics::new("test", "0", None));
+    eventually(SOON, async || probe.passes() > 0).await;
+    let before = probe.passes();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let asked = probe.passes() - before;
+    assert!((50..=70).contains(&asked), "{asked} times in a minute");
+    shutdown.cancel();
 }
 
 #[tokio::test]
@@ -306,29 +334,77 @@ async fn one_leads_and_the_other_follows_when_it_ends() {
     end.cancel();
 }
 
-/// Time is the test's: what is waited for is exactly the term of who was killed.
-#[tokio::test(start_paused = true)]
-async fn who_is_killed_has_a_successor_when_its_term_is_over() {
-    let database = MemoryDatabase::new();
-    let backends = [database.connect(), database.connect()];
-    let stores = [0, 1].map(|at| Store::open(Arc::clone(&backends[at]) as Arc<_>, StoreOptions::default()));
-    for store in &stores {
-        store.fresh().await.unwrap();
-    }
-    let options = || RunnerOptions { lease_ttl: Duration::from_secs(15), ..RunnerOptions::default() };
+/// How long two processes are without a leader when the first is killed after having led for so long. Time is the
+/// test's.
+async fn without_leader(led: Duration) -> Duration {
+    let (backends, stores) = two_connections().await;
     let metrics = Metrics::new("test", "0", None);
     let (first, second) = (Probe::new(HOUR), Probe::new(HOUR));
-    let (_killed, _) = start_with(&first, &stores[0], options(), &metrics);
+    let (_killed, end_killed) = start_with(&first, &stores[0], RunnerOptions::default(), &metrics);
     eventually(SOON, async || first.passes() == 1).await;
-    let (_waiting, end) = start_with(&second, &stores[1], options(), &metrics);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    let (_waiting, end) = start_with(&second, &stores[1], RunnerOptions::default(), &metrics);
+    tokio::time::sleep(led).await;
     assert_eq!(second.passes(), 0, "one runs it, as long as it renews its term");
     backends[0].set_stalled(true);
     let killed = tokio::time::Instant::now();
     eventually(Duration::from_secs(60), async || second.passes() == 1).await;
     let waited = killed.elapsed();
-    assert!(waited <= options().lease_ttl + 2 * options().campaign_every, "{waited:?}");
     assert_eq!(first.passes(), 1);
+    end.cancel();
+    end_killed.cancel();
+    waited
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_killed_has_a_successor_at_the_moment_its_term_is_over() {
+    let RunnerOptions { lease_ttl, campaign_every, .. } = RunnerOptions::default();
+    // A term is prolonged every third of it.
+    let (least, most) = (lease_ttl * 2 / 3, lease_ttl + campaign_every / 4);
+    assert!(most < Duration::from_secs(13), "{most:?}");
+    for at in 0..12u32 {
+        let waited = without_leader(Duration::from_secs(60) + lease_ttl / 12 * at).await;
+        assert!(least <= waited + campaign_every && waited <= most, "{waited:?} at {at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_call_that_is_not_answered_does_not_cost_a_term() {
+    let (backends, stores) = two_connections().await;
+    let metrics = Metrics::new("test", "0", None);
+    let (first, second) = (Probe::new(HOUR), Probe::new(HOUR));
+    let (_leading, end) = start_with(&first, &stores[0], RunnerOptions::default(), &metrics);
+    eventually(SOON, async || first.passes() == 1).await;
+    let (_waiting, end_other) = start_with(&second, &stores[1], RunnerOptions::default(), &metrics);
+    for _ in 0..8 {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        // What is asked now is answered when nobody waits for it any more.
+        backends[0].set_latency(HOUR);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        backends[0].set_latency(Duration::ZERO);
+    }
+    assert_eq!((first.passes(), second.passes()), (1, 0), "the first led all the time");
+    end.cancel();
+    end_other.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_given_up_while_nobody_listened_is_asked_for_when_somebody_does() {
+    let (backends, stores) = two_connections().await;
+    let metrics = Metrics::new("test", "0", None);
+    let (first, second) = (Probe::new(HOUR), Probe::new(HOUR));
+    let (leading, shutdown) = start_with(&first, &stores[0], patient(), &metrics);
+    eventually(SOON, async || first.passes() == 1).await;
+    let (_waiting, end) = start_with(&second, &stores[1], patient(), &metrics);
+    tokio::time::sleep(SOON).await;
+    backends[1].set_deaf(true);
+    shutdown.cancel();
+    leading.await.unwrap();
+    tokio::time::sleep(SOON).await;
+    assert_eq!(second.passes(), 0, "it has not heard of it");
+    backends[1].set_deaf(false);
+    backends[1].set_cut_off(true);
+    backends[1].set_cut_off(false);
+    eventually(SOON, async || second.passes() == 1).await;
     end.cancel();
 }
 

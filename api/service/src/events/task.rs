@@ -24,7 +24,7 @@ const WAITING: usize = 2048;
 const WRITES: usize = 8;
 /// Pause after a write that could not be made, growing up to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// What is older is not written any more.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How long what waits is still written after the process was asked to end.

@@ -45,6 +45,9 @@ impl MemoryBackend {
             hint.connected = !cut_off;
             hint.connections += u64::from(was && !cut_off);
         });
+        if was && !cut_off {
+            self.listener.leases.send_modify(|released| *released += 1);
+        }
     }
 
     /// How many commits have failed because the connection was cut.

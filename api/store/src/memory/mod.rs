@@ -469,6 +469,10 @@ impl Backend for MemoryBackend {
         self.with(move |state, now| state.presence.acquire_lease(name, holder, now, micros(ttl)))
     }
 
+    fn lease_left<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Duration>> {
+        self.with(move |state, now| state.presence.lease_left(name, now))
+    }
+
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Answer<'a, bool> {
         self.with(move |state, now| state.presence.renew_lease(lease, now, micros(ttl)))
     }

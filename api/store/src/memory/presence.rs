@@ -1,5 +1,7 @@
 //! Leases, gateways, sessions, heartbeats and samples. Times are microseconds of the database clock.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 use uuid::Uuid;
@@ -66,6 +68,11 @@ impl Presence {
         };
         self.leases.insert(name.to_owned(), LeaseState { holder: Some(holder), epoch, until });
         Some(Lease { name: name.to_owned(), holder, epoch })
+    }
+
+    pub fn lease_left(&self, name: &str, now: i64) -> Option<Duration> {
+        let held = self.leases.get(name).filter(|lease| lease.holder.is_some())?;
+        Some(Duration::from_micros(u64::try_from(held.until.saturating_sub(now)).unwrap_or(0)))
     }
 
     fn held(&mut self, lease: &Lease) -> Option<&mut LeaseState> {
@@ -280,7 +287,7 @@ impl Presence {
         let row = |(heartbeat, at): &(Heartbeat, i64)| HeartbeatRow {
             heartbeat: heartbeat.clone(),
             at: *at,
-            age: std::time::Duration::from_micros(u64::try_from(now - at).unwrap_or(0)),
+            age: Duration::from_micros(u64::try_from(now - at).unwrap_or(0)),
             now,
             served,
         };
@@ -301,7 +308,7 @@ impl Presence {
             let age = now.saturating_sub(*at);
             let row = SamplesRow {
                 node: node.clone(),
-                age: std::time::Duration::from_micros(u64::try_from(age).unwrap_or(0)),
+                age: Duration::from_micros(u64::try_from(age).unwrap_or(0)),
                 body: body.clone(),
             };
             (age <= within).then_some(row)

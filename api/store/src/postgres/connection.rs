@@ -33,6 +33,18 @@ impl PostgresBackend {
         lane.end(outcome).map_err(errors::of_change)
     }
 
+    /// As [`PostgresBackend::change_some`], for a term that must not run out because everybody reads: on the connections
+    /// of the writer, of which a commit takes one.
+    pub(super) async fn prolong(
+        &self,
+        statement: Statement,
+        query: Bound<'_>,
+    ) -> Result<Vec<PgRow>, BackendError> {
+        let mut lane = self.writer.lane().await.map_err(errors::of_connect)?;
+        let outcome = timeout(CALL_LIMIT, self.observed(statement, query.fetch_all(&mut *lane))).await;
+        lane.end(outcome).map_err(errors::of_change)
+    }
+
     /// As [`PostgresBackend::change`], for the rows that come back.
     pub(super) async fn change_some(
         &self,

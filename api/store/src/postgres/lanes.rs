@@ -7,6 +7,10 @@
 //! connection) costs each connection one call, not the minutes that TCP takes to give up. When one turns out
 //! dead, those that lie idle are closed too: they went the same way.
 //!
+//! Connections are made two at a time. After the database was away everybody wants all of theirs at once, and a server
+//! that starts a hundred sessions together may finish none of them within anybody's patience: they would be given up
+//! half made and begun again.
+//!
 //! Refused: the driver's own pool. It asks every connection that comes back whether it lives, for as long as
 //! that takes. This costs a round trip per commit, and a vanished host takes the pool with it.
 
@@ -16,6 +20,7 @@ use std::time::Duration;
 use deadpool::managed::{self, Metrics, Object, PoolError, QueueMode, RecycleResult};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection};
+use tokio::sync::Semaphore;
 use tokio::time::error::Elapsed;
 
 use super::statements;
@@ -28,14 +33,22 @@ pub(super) const CALL_LIMIT: Duration = Duration::from_secs(7);
 /// The same for loading whole kinds.
 pub(super) const LOAD_LIMIT: Duration = Duration::from_secs(65);
 
-struct Connector(PgConnectOptions);
+/// How many connections are being made at the same time.
+const MADE_TOGETHER: usize = 2;
+
+struct Connector {
+    way: PgConnectOptions,
+    making: Semaphore,
+}
 
 impl managed::Manager for Connector {
     type Type = PgConnection;
     type Error = sqlx::Error;
 
     async fn create(&self) -> Result<PgConnection, sqlx::Error> {
-        let mut connection = self.0.connect().await?;
+        // Never closed.
+        let _making = self.making.acquire().await;
+        let mut connection = self.way.connect().await?;
         sqlx::query(statements::SESSION).execute(&mut connection).await?;
         Ok(connection)
     }
@@ -53,7 +66,7 @@ pub(super) struct Lanes(managed::Pool<Connector>);
 impl Lanes {
     /// `size` connections at most, made when they are needed.
     pub(super) fn new(connect: PgConnectOptions, size: u32) -> Lanes {
-        let pool = managed::Pool::builder(Connector(connect))
+        let pool = managed::Pool::builder(Connector { way: connect, making: Semaphore::new(MADE_TOGETHER) })
             .max_size(size as usize)
             // The one used last has its statements and their plans in the server's caches.
             .queue_mode(QueueMode::Lifo)
@@ -160,5 +173,45 @@ impl Deref for Lane {
 impl DerefMut for Lane {
     fn deref_mut(&mut self) -> &mut PgConnection {
         self.connection.as_mut().expect("a lane has its connection until it ends")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use sqlx::postgres::PgSslMode;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_are_made_two_at_a_time_and_all_have_their_turn() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (now, most, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), 10);
+        let seen = (Arc::clone(&now), Arc::clone(&most));
+        // A server that is slow, and then goes away.
+        let server = tokio::spawn(async move {
+            let mut served = tokio::task::JoinSet::new();
+            for _ in 0..all {
+                let (stream, _) = listener.accept().await.unwrap();
+                seen.1.fetch_max(seen.0.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                let now = Arc::clone(&seen.0);
+                served.spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    now.fetch_sub(1, Ordering::SeqCst);
+                    drop(stream);
+                });
+            }
+            served.join_all().await;
+        });
+        let way = PgConnectOptions::new().host("127.0.0.1").port(port).ssl_mode(PgSslMode::Disable);
+        let lanes = Lanes::new(way, all);
+        let asked = (0..all).map(|_| async { lanes.lane().await.is_err() });
+        assert!(futures::future::join_all(asked).await.into_iter().all(|failed| failed));
+        server.await.unwrap();
+        assert_eq!(most.load(Ordering::SeqCst), MADE_TOGETHER);
     }
 }

@@ -19,12 +19,16 @@ use uuid::Uuid;
 use super::lanes::CALL_LIMIT;
 use super::statements::{self, CHANNEL, LEASE_GIVEN_UP};
 use crate::backend::Hint;
+use crate::tail::jittered;
 
 /// How long nothing may be heard before the connection is asked whether it lives: it sends nothing of its
 /// own, so it would never find out that the server vanished.
 const QUIET_LIMIT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Jittered, it is a second at most.
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+/// How long a connection may take to be made.
+const CONNECT_LIMIT: Duration = Duration::from_secs(4);
 
 /// How long an announcement of our own may take to come back.
 const TRIAL_LIMIT: Duration = Duration::from_secs(3);
@@ -57,7 +61,7 @@ pub(super) async fn listen(ways: Ways, heard: Heard, stop: CancellationToken) {
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(jittered(pause)) => {}
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -68,7 +72,7 @@ async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
     // Its own connection, never one that other work waits for.
     let pool = PgPoolOptions::new()
         .max_connections(1)
-        .acquire_timeout(Duration::from_secs(5))
+        .acquire_timeout(CONNECT_LIMIT)
         .idle_timeout(None)
         .max_lifetime(None)
         .connect_lazy_with(ways.listening.clone());
@@ -88,6 +92,8 @@ async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
         hint.connected = true;
         hint.connections += 1;
     });
+    // Some may have been given up while nobody listened.
+    heard.leases.send_modify(|released| *released += 1);
     let trial = Uuid::new_v4().to_string();
     let announced = announce(&ways.announcing, &trial).await;
     let mut trial_ends = announced.then(|| Instant::now() + TRIAL_LIMIT);
@@ -106,6 +112,7 @@ async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
             }
             Err(_) if trial_ends.take().is_some() => {
                 if heard.hint.send_if_modified(|hint| !std::mem::replace(&mut hint.deaf, true)) {
+                    heard.leases.send_modify(|released| *released += 1);
                     tracing::warn!(
                         "notifications do not arrive on the connection that listens, as through a pooler in \
                          transaction mode: changes are found by asking, which takes longer and costs more. Name a \

@@ -317,6 +317,10 @@ impl Backend for PostgresBackend {
         self.take_lease(name, holder, ttl).boxed()
     }
 
+    fn lease_left<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Duration>> {
+        self.read_lease_left(name).boxed()
+    }
+
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Answer<'a, bool> {
         self.prolong_lease(lease, ttl).boxed()
     }

@@ -34,13 +34,21 @@ impl PostgresBackend {
         Ok(epoch.map(|epoch| Lease { name: name.to_owned(), holder, epoch }))
     }
 
+    pub(super) async fn read_lease_left(&self, name: &str) -> Result<Option<Duration>, BackendError> {
+        let query = sqlx::query(statements::LEASE_LEFT.sql).bind(name);
+        let rows = self.read(statements::LEASE_LEFT, query).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let left: i64 = row.try_get(0).map_err(errors::of_read)?;
+        Ok(Some(Duration::from_micros(u64::try_from(left).unwrap_or(0))))
+    }
+
     pub(super) async fn prolong_lease(&self, lease: &Lease, ttl: Duration) -> Result<bool, BackendError> {
         let query = sqlx::query(statements::RENEW_LEASE.sql)
             .bind(&lease.name)
             .bind(lease.holder)
             .bind(lease.epoch)
             .bind(micros(ttl));
-        Ok(self.change(statements::RENEW_LEASE, query).await?.rows_affected() > 0)
+        Ok(!self.prolong(statements::RENEW_LEASE, query).await?.is_empty())
     }
 
     pub(super) async fn give_up_lease(&self, lease: &Lease) -> Result<(), BackendError> {
@@ -57,8 +65,8 @@ impl PostgresBackend {
     ) -> Result<bool, BackendError> {
         let query =
             sqlx::query(statements::RENEW_GATEWAY.sql).bind(gateway).bind(internal_address).bind(micros(ttl));
-        let row = self.change_one(statements::RENEW_GATEWAY, query).await?;
-        row.try_get(0).map_err(errors::of_read)
+        let rows = self.prolong(statements::RENEW_GATEWAY, query).await?;
+        rows.first().ok_or(sqlx::Error::RowNotFound).and_then(|row| row.try_get(0)).map_err(errors::of_read)
     }
 
     pub(super) async fn call_gateway(&self, gateway: Uuid, name: &str) -> Result<bool, BackendError> {

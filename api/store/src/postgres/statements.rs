@@ -339,11 +339,17 @@ pub const ACQUIRE_LEASE: Statement = keyed(
     "acquire_lease",
     "select horchestra.acquire_lease($1::text, $2::uuid, $3::bigint * interval '1 microsecond')",
 );
+/// Microseconds, below zero when the term is over; no row: nobody holds it.
+pub const LEASE_LEFT: Statement = keyed(
+    "lease_left",
+    "select (extract(epoch from l.until - clock_timestamp()) * 1000000)::bigint \
+     from horchestra.leases l join horchestra.lease_epochs e using (name) where l.name = $1 and e.held",
+);
 pub const RENEW_LEASE: Statement = keyed(
     "renew_lease",
     "update horchestra.leases l set until = clock_timestamp() + $4::bigint * interval '1 microsecond' \
      where l.name = $1 and l.holder = $2 and l.epoch = $3 and exists (select 1 from horchestra.lease_epochs e \
-     where e.name = $1 and e.epoch = $3 and e.held)",
+     where e.name = $1 and e.epoch = $3 and e.held) returning l.epoch",
 );
 /// Those who wait for a lease are told of it.
 pub const RELEASE_LEASE: Statement = keyed(
@@ -489,6 +495,7 @@ pub const ALL: &[Statement] = &[
     SETTINGS_NEXT,
     BEGIN_EPOCH,
     ACQUIRE_LEASE,
+    LEASE_LEFT,
     RENEW_LEASE,
     RELEASE_LEASE,
     RENEW_GATEWAY,

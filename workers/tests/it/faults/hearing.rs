@@ -2,48 +2,15 @@
 
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use horchestra_core::kind::Kind;
 use horchestra_runtime::Metrics;
-use horchestra_store::{Change, StoreOptions};
-use horchestra_workers::substrate::{
-    LoopMetrics, PassError, PassReport, Reconciler, Runner, RunnerOptions, Term,
-};
+use horchestra_store::StoreOptions;
+use horchestra_workers::substrate::{LoopMetrics, Runner, RunnerOptions};
 use tokio_util::sync::CancellationToken;
 
 use super::crash::{assert_same, undisturbed};
 use super::plane::{Plane, connect};
-use super::process::loops;
+use super::process::{Any, loops};
 use super::story::{CHAPTERS, NODES, state, tell};
-
-/// A loop of whichever sort.
-struct Any(Box<dyn Reconciler>);
-
-impl Reconciler for Any {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn kinds(&self) -> &'static [Kind] {
-        self.0.kinds()
-    }
-
-    fn wakes(&self, change: &Change) -> bool {
-        self.0.wakes(change)
-    }
-
-    fn resync(&self) -> Duration {
-        self.0.resync()
-    }
-
-    fn begin_term(&mut self) {
-        self.0.begin_term();
-    }
-
-    fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {
-        self.0.pass(term)
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn without_a_single_notification_everything_comes_about() {

@@ -9,7 +9,9 @@
 //!    `crash::a_crash_between_any_two_writes_of_any_loop_changes_nothing_of_the_outcome`,
 //!    `workers/tests/it/sets/crash.rs: wherever_a_leader_stops_the_next_one_goes_on`,
 //!    `workers/tests/it/garbage/faults.rs: a_crash_after_any_write_and_any_lost_answer_change_nothing_of_the_outcome`
-//! 2. A leader stands still for longer than its term. It writes nothing when it goes on, and is told so.
+//! 2. A leader stands still for longer than its term. It writes nothing when it goes on, is told so, and no
+//!    longer shows what it saw.
+//!    `handover::gauges_of_a_leader_go_with_its_term`,
 //!    `api/local/tests/it/leadership.rs: a_leader_that_slept_past_its_lease_writes_nothing`,
 //!    `api/store/tests/it/faults/loss.rs: a_leader_that_stood_still_past_its_term_writes_nothing`,
 //!    `workers/tests/it/substrate.rs: a_deposed_leader_writes_nothing`,
@@ -68,6 +70,7 @@
 
 mod clocks;
 mod crash;
+mod handover;
 mod hearing;
 mod judge;
 mod leaders;

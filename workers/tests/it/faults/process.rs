@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use horchestra_core::kind::Kind;
 use horchestra_runtime::Metrics;
 use horchestra_service::Service;
 use horchestra_store::{Change, MemoryBackend, Retention, StoreOptions};
@@ -17,7 +19,7 @@ use horchestra_workers::scheduler::metrics::SchedulerMetrics;
 use horchestra_workers::scheduler::plugins::{Strategy, default_profile};
 use horchestra_workers::scheduler::reconcile::Scheduler;
 use horchestra_workers::sets::{SetMetrics, Sets};
-use horchestra_workers::substrate::{PassError, Reconciler, Term};
+use horchestra_workers::substrate::{PassError, PassReport, Reconciler, Term};
 use uuid::Uuid;
 
 use super::plane::{Plane, connect};
@@ -46,19 +48,57 @@ pub struct Process {
 
 /// One of each, with nothing in mind.
 pub fn loops(plane: &Plane, service: &Service) -> [Box<dyn Reconciler>; 7] {
-    let (metrics, recorder) = (Metrics::new("test", "0", None), plane.recorder.clone());
+    loops_on(plane, service, &Metrics::new("test", "0", None))
+}
+
+/// The same, shown on this page.
+pub fn loops_on(plane: &Plane, service: &Service, metrics: &Metrics) -> [Box<dyn Reconciler>; 7] {
+    let recorder = plane.recorder.clone();
     let at = || service.clone();
     let profile = default_profile(Strategy::Spread).unwrap();
-    let certificates = CertificateMetrics::new(&metrics);
+    let certificates = CertificateMetrics::new(metrics);
     [
-        Box::new(Scheduler::new(at(), profile, recorder.clone(), SchedulerMetrics::new(&metrics))),
-        Box::new(Sets::new(at(), recorder.clone(), SetMetrics::default())),
+        Box::new(Scheduler::new(at(), profile, recorder.clone(), SchedulerMetrics::new(metrics))),
+        Box::new(Sets::new(at(), recorder.clone(), SetMetrics::new(metrics))),
         Box::new(NodeLifecycle::new(at(), recorder.clone())),
-        Box::new(PushHolds::new(at(), recorder.clone(), HoldMetrics::new(&metrics))),
+        Box::new(PushHolds::new(at(), recorder.clone(), HoldMetrics::new(metrics))),
         Box::new(NodeCertificates::new(at(), recorder, Some(plane.signer.clone()), certificates)),
-        Box::new(GarbageCollection::new(at(), Limits::default(), &metrics)),
-        Box::new(Compaction::new(at(), Retention::default(), EventRetention::default(), &metrics)),
+        Box::new(GarbageCollection::new(at(), Limits::default(), metrics)),
+        Box::new(Compaction::new(at(), Retention::default(), EventRetention::default(), metrics)),
     ]
+}
+
+/// A loop of whichever sort.
+pub struct Any(pub Box<dyn Reconciler>);
+
+impl Reconciler for Any {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        self.0.kinds()
+    }
+
+    fn wakes(&self, change: &Change) -> bool {
+        self.0.wakes(change)
+    }
+
+    fn resync(&self) -> Duration {
+        self.0.resync()
+    }
+
+    fn begin_term(&mut self) {
+        self.0.begin_term();
+    }
+
+    fn end_term(&mut self) {
+        self.0.end_term();
+    }
+
+    fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {
+        self.0.pass(term)
+    }
 }
 
 /// The process was killed.

@@ -23,17 +23,22 @@ pub async fn a_lease_has_one_holder_and_its_epoch_counts_holders(world: &World) 
     let first = acquire(a, LONG).await.expect("free");
     assert_eq!((first.holder, first.name.as_str()), (a, name.as_str()));
     assert_eq!(acquire(b, LONG).await, None);
+    let left = async || within(store.lease_left(&name)).await.expect("answered");
+    let seen = left().await.expect("held");
+    assert!(seen <= LONG && seen > LONG - Duration::from_secs(60), "{seen:?} of {LONG:?}");
     assert_eq!(acquire(a, LONG).await.as_ref(), Some(&first), "its holder keeps the epoch");
     assert!(within(store.renew_lease(&first, LONG)).await.expect("answered"));
 
     // A term of no length has ended at once.
     assert!(within(store.renew_lease(&first, Duration::ZERO)).await.expect("answered"));
+    assert_eq!(left().await, Some(Duration::ZERO));
     let second = acquire(b, LONG).await.expect("the term has ended");
     assert_eq!(second.epoch, first.epoch + 1);
     assert!(!within(store.renew_lease(&first, LONG)).await.expect("answered"), "lost");
     within(store.release_lease(&first)).await.expect("answered");
     assert_eq!(acquire(a, LONG).await, None, "who lost it cannot release it");
     within(store.release_lease(&second)).await.expect("answered");
+    assert_eq!(left().await, None, "nobody holds it");
     assert!(!within(store.renew_lease(&second, LONG)).await.expect("answered"), "released");
     let third = acquire(b, LONG).await.expect("free");
     assert!(third.epoch > second.epoch);

@@ -12,6 +12,7 @@ mod roles;
 mod samples;
 mod schema;
 mod survey;
+mod terms;
 mod upgrade;
 mod upkeep;
 
