@@ -131,8 +131,8 @@ impl Default for Settings {
         Settings {
             internal_address: String::new(),
             name: None,
-            term: secs(10),
-            renew_every: secs(3),
+            term: secs(8),
+            renew_every: secs(2),
             margin: secs(2),
             give_up_after: secs(25),
             give_up_over: secs(5),
@@ -202,5 +202,13 @@ mod tests {
         // And nodes have left one that stays cut off before they would be judged silent.
         let left_at_the_latest = acts_for + settings.give_up_after + settings.give_up_over;
         assert!(left_at_the_latest < Duration::from_secs(45), "{left_at_the_latest:?}");
+    }
+
+    #[test]
+    fn nodes_of_a_gateway_that_was_killed_have_sessions_again_within_fifteen_seconds() {
+        // Agents dial every five seconds, whatever they were told before.
+        let (dials_every, to_be_taken_in) = (Duration::from_secs(5), Duration::from_secs(2));
+        let without = Settings::default().term + dials_every + to_be_taken_in;
+        assert!(without <= Duration::from_secs(15), "{without:?}");
     }
 }

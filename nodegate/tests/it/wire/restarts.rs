@@ -97,8 +97,8 @@ async fn an_outage_of_the_database_costs_no_stream_and_nothing_that_was_said() {
     // A seventh of the usual times, and an outage as long as twenty seconds are to those.
     const OUTAGE: Duration = Duration::from_millis(20_000 / 7);
     let stage = Stage::with(|settings| {
-        settings.term = Duration::from_millis(10_000 / 7);
-        settings.renew_every = Duration::from_millis(3_000 / 7);
+        settings.term = Duration::from_millis(8_000 / 7);
+        settings.renew_every = Duration::from_millis(2_000 / 7);
         settings.margin = Duration::from_millis(2_000 / 7);
         settings.give_up_after = Duration::from_millis(25_000 / 7);
     })
