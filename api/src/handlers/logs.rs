@@ -7,14 +7,15 @@
 //! room, so a slow reader slows the node's reader instead of filling memory. Silence never ends a stream.
 //!
 //! A log that ends because it is over ends the answer. One that ends for any other reason (the node's session
-//! went, this replica goes) is cut with a line that says so, so that a client never takes a torn log for a
-//! whole one.
+//! went, this replica goes, its reader took nothing for too long) is cut with a line that says so, so that a client
+//! never takes a torn log for a whole one. It counts as torn until somebody has said that it is over.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
 use horchestra_core::kind::Kind;
 use horchestra_core::status::Status;
 use horchestra_proto::relay::v1::LogResponse;
@@ -204,10 +205,11 @@ async fn stream(
     };
 
     let (sender, receiver) = mpsc::channel(CHUNKS);
-    let patience = app.patience();
+    let end = Arc::new(OnceLock::new());
+    let body = body(receiver, Arc::clone(&end));
     let copy = Copy {
-        sender,
-        patience,
+        sender: sender.clone(),
+        patience: app.patience(),
         left: parameters.limit,
         skip: parameters.tail == Some(0),
         began: tokio::time::Instant::now(),
@@ -217,16 +219,17 @@ async fn stream(
     let draining = app.draining().clone();
     app.tasks().spawn(async move {
         let _held = held;
-        let closed = copy.sender.clone();
-        tokio::select! {
+        let came = tokio::select! {
             biased;
-            () = closed.closed() => {}
-            () = draining.cancelled() => cut(&closed, "the server is shutting down", patience).await,
-            () = tokio::time::sleep(left) => cut(&closed, "the credential has expired", patience).await,
-            () = copy.run(first, source) => {}
-        }
+            () = sender.closed() => return,
+            () = draining.cancelled() => End::Cut("the server is shutting down"),
+            () = tokio::time::sleep(left) => End::Cut("the credential has expired"),
+            came = copy.run(first, source) => came,
+        };
+        // Before the last sender goes: that is when it is looked at.
+        let _ = end.set(came);
     });
-    let mut answer = http::Response::new(StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync());
+    let mut answer = http::Response::new(StreamBody::new(body).boxed_unsync());
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -234,22 +237,40 @@ async fn stream(
     Ok(answer)
 }
 
-type Sender = mpsc::Sender<Result<Frame<Bytes>, Cut>>;
+/// How a log ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// There is no more of it, or no more was wanted.
+    Over,
+    /// For this reason.
+    Cut(&'static str),
+}
 
-/// Says why the log ends here, and tears the stream.
-async fn cut(sender: &Sender, why: &'static str, patience: Duration) {
-    let line = Bytes::from(format!("\nerror: the log was cut: {why}\n"));
-    let _ = tokio::time::timeout(patience, async {
-        let _ = sender.send(Ok(Frame::data(line))).await;
-        tokio::time::sleep(FLUSH).await;
-        let _ = sender.send(Err(Cut(why))).await;
-    })
-    .await;
+/// What a client is sent: the chunks, and unless the log is over, a line that says why there are no more, and an error.
+/// That takes no room among the chunks, so it comes however long the client has not been reading.
+fn body(
+    chunks: mpsc::Receiver<Bytes>,
+    end: Arc<OnceLock<End>>,
+) -> impl Stream<Item = Result<Frame<Bytes>, Cut>> + Send + 'static {
+    let torn = stream::once(async move { end.get().copied() }).flat_map(|end| {
+        let why = match end {
+            Some(End::Over) => return stream::empty().boxed(),
+            Some(End::Cut(why)) => why,
+            None => "this server could not go on",
+        };
+        let line = Bytes::from(format!("\nerror: the log was cut: {why}\n"));
+        let tear = async move {
+            tokio::time::sleep(FLUSH).await;
+            Err(Cut(why))
+        };
+        stream::iter([Ok(Frame::data(line))]).chain(stream::once(tear)).boxed()
+    });
+    ReceiverStream::new(chunks).map(|chunk| Ok(Frame::data(chunk))).chain(torn)
 }
 
 /// Moves one log.
 struct Copy {
-    sender: Sender,
+    sender: mpsc::Sender<Bytes>,
     patience: Duration,
     /// Bytes that may still be sent.
     left: Option<u64>,
@@ -259,39 +280,42 @@ struct Copy {
 }
 
 impl Copy {
-    async fn run(mut self, first: Option<LogResponse>, mut source: Streaming<LogResponse>) {
+    async fn run(mut self, first: Option<LogResponse>, mut source: Streaming<LogResponse>) -> End {
         let mut next = first;
         loop {
             let message = match next.take() {
                 Some(message) => message,
                 None => match source.message().await {
                     Ok(Some(message)) => message,
-                    Ok(None) => return,
+                    Ok(None) => return End::Over,
                     Err(status) => {
                         tracing::debug!(code = ?status.code(), message = status.message(), "a log broke off");
-                        return cut(&self.sender, "the node's session ended", self.patience).await;
+                        return End::Cut("the node's session ended");
                     }
                 },
             };
-            if message.dropped_chunks > 0 {
-                let line = format!("\n[{} pieces of the log were dropped here]\n", message.dropped_chunks);
-                if !self.send(Bytes::from(line)).await {
-                    return;
-                }
-            }
-            if !self.send(message.data).await {
-                return;
-            }
-            if !message.error.is_empty() {
-                let line = Bytes::from(format!("\nerror: {}\n", message.error));
-                let _ = self.send(line).await;
-                return cut(&self.sender, "the node could not go on", self.patience).await;
+            if let Err(end) = self.pass_on(message).await {
+                return end;
             }
         }
     }
 
-    /// False: the stream is over.
-    async fn send(&mut self, mut data: Bytes) -> bool {
+    /// An error is the end.
+    async fn pass_on(&mut self, message: LogResponse) -> Result<(), End> {
+        if message.dropped_chunks > 0 {
+            let line = format!("\n[{} pieces of the log were dropped here]\n", message.dropped_chunks);
+            self.send(Bytes::from(line)).await?;
+        }
+        self.send(message.data).await?;
+        if !message.error.is_empty() {
+            self.send(Bytes::from(format!("\nerror: {}\n", message.error))).await?;
+            return Err(End::Cut("the node could not go on"));
+        }
+        Ok(())
+    }
+
+    /// An error is the end.
+    async fn send(&mut self, mut data: Bytes) -> Result<(), End> {
         if self.skip && !data.is_empty() {
             if self.began.elapsed() > BACKLOG {
                 self.skip = false;
@@ -299,11 +323,11 @@ impl Copy {
                 self.skip = false;
                 data = data.slice(end + 1..);
             } else {
-                return true;
+                return Ok(());
             }
         }
         if data.is_empty() {
-            return true;
+            return Ok(());
         }
         let mut over = false;
         if let Some(left) = &mut self.left {
@@ -312,12 +336,13 @@ impl Copy {
             *left -= take as u64;
             over = *left == 0;
         }
-        match tokio::time::timeout(self.patience, self.sender.send(Ok(Frame::data(data)))).await {
-            Ok(Ok(())) => !over,
-            Ok(Err(_)) => false,
+        match tokio::time::timeout(self.patience, self.sender.send(data)).await {
+            Ok(Ok(())) if over => Err(End::Over),
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(End::Cut("its reader went away")),
             Err(_) => {
                 tracing::info!("a log was given up: its client stopped reading");
-                false
+                Err(End::Cut("it was not read for too long"))
             }
         }
     }
@@ -362,5 +387,61 @@ mod tests {
         assert!(slots.enter("a").is_ok());
         drop((open, other));
         assert!(slots.open.lock().is_empty());
+    }
+
+    /// What its client gets once it reads, and whether that ends in order.
+    async fn read(receiver: mpsc::Receiver<Bytes>, end: Option<End>) -> (String, bool) {
+        let said = Arc::new(OnceLock::new());
+        if let Some(end) = end {
+            said.set(end).unwrap();
+        }
+        let frames: Vec<_> = body(receiver, said).collect().await;
+        let whole = frames.iter().all(Result::is_ok);
+        let text = frames.into_iter().flatten().filter_map(|frame| frame.into_data().ok());
+        (text.map(|data| String::from_utf8_lossy(&data).into_owned()).collect(), whole)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_log_whose_client_stops_reading_is_torn_with_a_word_when_it_reads_on() {
+        let (sender, receiver) = mpsc::channel(CHUNKS);
+        let patience = Duration::from_secs(10);
+        let began = tokio::time::Instant::now();
+        let mut copy = Copy { sender, patience, left: None, skip: false, began };
+        let line = |number: usize| LogResponse {
+            data: Bytes::from(format!("{number}\n")),
+            error: String::new(),
+            dropped_chunks: 0,
+        };
+        let mut sent = 0;
+        let end = loop {
+            match copy.pass_on(line(sent)).await {
+                Ok(()) => sent += 1,
+                Err(end) => break end,
+            }
+        };
+        assert_eq!(sent, CHUNKS);
+        assert!(began.elapsed() >= patience);
+        drop(copy);
+        let (text, whole) = read(receiver, Some(end)).await;
+        assert_eq!(text, "0\n1\n2\n3\n\nerror: the log was cut: it was not read for too long\n");
+        assert!(!whole);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_log_that_is_known_to_be_over_ends_in_order() {
+        for (end, whole) in
+            [(Some(End::Over), true), (Some(End::Cut("the node's session ended")), false), (None, false)]
+        {
+            let (sender, receiver) = mpsc::channel(CHUNKS);
+            let began = tokio::time::Instant::now();
+            let patience = Duration::from_secs(10);
+            let mut copy = Copy { sender, patience, left: Some(5), skip: false, began };
+            assert_eq!(copy.send(Bytes::from_static(b"one\n")).await, Ok(()));
+            assert_eq!(copy.send(Bytes::from_static(b"two\n")).await, Err(End::Over), "no more was wanted");
+            drop(copy);
+            let read = read(receiver, end).await;
+            assert_eq!((read.0.starts_with("one\nt"), read.1), (true, whole), "{end:?}: {}", read.0);
+            assert_eq!(read.0.contains("\nerror: the log was cut: "), !whole, "{end:?}: {}", read.0);
+        }
     }
 }
