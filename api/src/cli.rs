@@ -25,6 +25,7 @@ use crate::http::limits::{Limit, Limits};
 use crate::import::{self, ImportArgs};
 use crate::secret_keys::{self, ResealArgs, SecretKeysArgs};
 use crate::serve;
+use crate::token_keys::{self, TokenKeysArgs};
 use horchestra_runtime::proxy::Block;
 
 /// The Kubernetes-shaped API of horchestra
@@ -49,6 +50,8 @@ pub enum Command {
     Certificates(CertificatesArgs),
     /// Make or change a file of keys for --secret-keys
     SecretKeys(SecretKeysArgs),
+    /// Make or add to a folder of keys for --jwt-signing-key
+    TokenKeys(TokenKeysArgs),
     /// Seal every stored Secret with the key that seals now; safe beside running replicas, and to run again
     Reseal(ResealArgs),
     /// Store the objects of another control plane of this API as they are, in a database of their own
@@ -204,6 +207,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Health(args) => Ok(probe::run(&args)),
         Command::Certificates(args) => certificates::run(&args).await,
         Command::SecretKeys(args) => secret_keys::change(&args.action),
+        Command::TokenKeys(args) => token_keys::change(&args.action),
         Command::Reseal(args) => {
             telemetry::init(&args.telemetry)?;
             secret_keys::reseal(&args).await
@@ -269,6 +273,11 @@ mod tests {
             ("secret-keys use /k 2026-11-29-a41b66e3 --in 10", false),
             ("secret-keys use /k", false),
             ("secret-keys", false),
+            ("token-keys new /k", true),
+            ("token-keys add /k", true),
+            ("token-keys list /k", true),
+            ("token-keys add", false),
+            ("token-keys", false),
             ("certificates --database-url=postgres://h/d deny --name node-1", true),
             ("certificates --database-url=postgres://h/d deny --file c.pem --reason lost", true),
             ("certificates --database-url=postgres://h/d deny", false),

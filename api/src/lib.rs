@@ -25,6 +25,7 @@ mod render;
 mod secret_keys;
 pub mod serve;
 pub mod server;
+mod token_keys;
 mod usage;
 
 pub use access::{Known, Permit};

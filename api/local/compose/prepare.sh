@@ -31,12 +31,7 @@ give operator ca.crt admin.crt admin.key admin.conf
 
 # What Secrets are sealed with and tokens signed with is the same for replicas and gateways.
 [ -s /keys/api/secret-keys ] || horchestra-api secret-keys new /keys/api/secret-keys
-mkdir -p /keys/api/token-keys
-if ! ls /keys/api/token-keys/*.pem >/dev/null 2>&1; then
-    horchestra-local pki --pki-dir "$pki" cert tokens --out /keys/authority/tokens >/dev/null
-    mv /keys/authority/tokens.key /keys/api/token-keys/1.pem
-    rm /keys/authority/tokens.crt
-fi
+ls /keys/api/token-keys/*.pem >/dev/null 2>&1 || horchestra-api token-keys new /keys/api/token-keys
 cp /keys/api/secret-keys /keys/nodegate/secret-keys
 mkdir -p /keys/nodegate/token-keys
 cp /keys/api/token-keys/*.pem /keys/nodegate/token-keys/

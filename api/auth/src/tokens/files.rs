@@ -19,10 +19,11 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use zeroize::Zeroizing;
 
 use super::SigningKeyError;
@@ -56,6 +57,31 @@ struct KeyFile {
     since: SystemTime,
 }
 
+/// A key as an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Of its file.
+    pub name: String,
+    /// As in the header of what it signs (`kid`).
+    pub id: String,
+    pub signs: Signs,
+}
+
+/// Whether a key signs. All of them verify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signs {
+    Now,
+    /// Nothing before this moment: not everybody may have read it yet.
+    From(Timestamp),
+    No,
+}
+
+/// Which key signs: the newest that has been there for some time, or of very young ones the newest.
+pub(super) fn signing(keys: &[Placed], now: SystemTime) -> Option<usize> {
+    let settled = |placed: &Placed| now.duration_since(placed.since).is_ok_and(|since| since >= SETTLE);
+    keys.iter().rposition(settled).or_else(|| keys.len().checked_sub(1))
+}
+
 /// A key, and since when it is there.
 pub(super) struct Placed {
     pub key: Key,
@@ -71,18 +97,66 @@ impl KeyFiles {
         &self.0
     }
 
+    /// Makes the folder, which must be empty if it is there, and a first key in it. Answers the name of the file.
+    pub fn begin(&self, now: Timestamp) -> Result<String, SigningKeyError> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.0)
+            .map_err(|source| self.failed("make", source))?;
+        if !self.names()?.is_empty() {
+            return Err(SigningKeyError::Begun { path: self.0.clone() });
+        }
+        self.add(now)
+    }
+
+    /// Makes another key in the folder, in a file that is named by the time. Answers its name.
+    pub fn add(&self, now: Timestamp) -> Result<String, SigningKeyError> {
+        let name = now.strftime("%Y-%m-%dT%H%M%SZ.pem").to_string();
+        let path = self.0.join(&name);
+        if let Some(last) = self.names()?.pop().filter(|last| *last >= path) {
+            return Err(SigningKeyError::NeverLast { path: self.0.clone(), name, last });
+        }
+        if make(&path)? {
+            Ok(name)
+        } else {
+            Err(self.failed("make a key in", ErrorKind::AlreadyExists.into()))
+        }
+    }
+
+    /// The keys, in the order of the names of their files, and what each is for at this moment.
+    pub fn list(&self, now: Timestamp) -> Result<Vec<Listed>, SigningKeyError> {
+        let found = self.read()?;
+        let keys = found.keys()?;
+        let signing = signing(&keys, SystemTime::from(now));
+        let listed = |(at, (file, placed)): (usize, (&KeyFile, &Placed))| {
+            let signs = match signing {
+                Some(signing) if at == signing => Signs::Now,
+                Some(signing) if at < signing => Signs::No,
+                _ => Signs::From(Timestamp::try_from(placed.since + SETTLE).unwrap_or(Timestamp::MAX)),
+            };
+            let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Listed { name, id: placed.key.id.clone(), signs }
+        };
+        Ok(found.files.iter().zip(&keys).enumerate().map(listed).collect())
+    }
+
+    fn failed(&self, doing: &'static str, source: std::io::Error) -> SigningKeyError {
+        SigningKeyError::File { doing, path: self.0.clone(), source }
+    }
+
     /// Makes a key where there is none.
     pub fn ensure(&self) -> Result<(), SigningKeyError> {
         match fs::metadata(&self.0) {
             Ok(found) if found.is_dir() => {
                 if self.names()?.is_empty() {
-                    create(&self.0.join(FIRST))
+                    make(&self.0.join(FIRST)).map(drop)
                 } else {
                     Ok(())
                 }
             }
             Ok(_) => Ok(()),
-            Err(error) if error.kind() == ErrorKind::NotFound => create(&self.0),
+            Err(error) if error.kind() == ErrorKind::NotFound => make(&self.0).map(drop),
             Err(source) => Err(SigningKeyError::File { doing: "read", path: self.0.clone(), source }),
         }
     }
@@ -148,8 +222,8 @@ impl KeyFile {
     }
 }
 
-/// Makes a key in a file that must not exist; one that was made meanwhile is as good.
-fn create(path: &Path) -> Result<(), SigningKeyError> {
+/// Makes a key in a file that does not exist yet; `false`: there is one now, and it was not made here.
+fn make(path: &Path) -> Result<bool, SigningKeyError> {
     let fail = |source| SigningKeyError::File { doing: "make a key in", path: path.to_owned(), source };
     let pem = sec1_pem().map_err(|_| SigningKeyError::Random)?;
     let mut chance = [0; 8];
@@ -168,7 +242,7 @@ fn create(path: &Path) -> Result<(), SigningKeyError> {
     })();
     let _ = fs::remove_file(&temporary);
     match written {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        written => written.map_err(fail),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        written => written.map(|()| true).map_err(fail),
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::claims::{Claims, Header, Kubernetes, ServiceAccount};
-use super::files::{Found, KeyFiles, Placed, SETTLE};
+use super::files::{Found, KeyFiles, Placed, signing};
 use super::key::Key;
 use super::{API_AUDIENCE, LEEWAY, LIFETIME, SigningKeyError, TokenError, VAULT_AUDIENCE};
 use crate::identity::Identity;
@@ -285,11 +285,8 @@ impl KeySet {
         self.0.iter().map(|placed| &placed.key).find(|key| key.id == id)
     }
 
-    /// The newest that has been there for some time, or of very young ones the newest.
     fn signing(&self, now: SystemTime) -> Option<&Key> {
-        let settled = |placed: &&Placed| now.duration_since(placed.since).is_ok_and(|since| since >= SETTLE);
-        let newest = self.0.iter().rev().find(settled).or_else(|| self.0.last());
-        newest.map(|placed| &placed.key)
+        signing(&self.0, now).and_then(|at| self.0.get(at)).map(|placed| &placed.key)
     }
 }
 

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub use cache::{Recipient, TokenCache};
 pub use claims::{Claims, Kubernetes, ServiceAccount};
-pub use files::KeyFiles;
+pub use files::{KeyFiles, Listed, Signs};
 pub use issuer::{Issuer, Minted, Verified};
 pub use review::{TokenReviewSpec, review};
 
@@ -88,8 +88,8 @@ pub enum SigningKeyError {
     #[error("{} is neither a file nor a folder", path.display())]
     NotAFile { path: PathBuf },
     #[error(
-        "{} holds no key in PEM with a block EC PRIVATE KEY: make one with `openssl ecparam -name prime256v1 \
-         -genkey -noout`, or name a file that does not exist and one is made",
+        "{} holds no key in PEM with a block EC PRIVATE KEY: make a folder with one by `horchestra-api token-keys \
+         new`, or name a file that does not exist and one is made",
         path.display()
     )]
     NotPem { path: PathBuf },
@@ -100,13 +100,23 @@ pub enum SigningKeyError {
     )]
     Pkcs8 { path: PathBuf },
     #[error(
-        "the key in {} is not one on the curve P-256: make one with `openssl ecparam -name prime256v1 -genkey \
-         -noout`",
+        "the key in {} is not one on the curve P-256: make one with `horchestra-api token-keys`",
         path.display()
     )]
     Curve { path: PathBuf },
     #[error("the folder {} holds no key: the names of key files end in .pem", path.display())]
     Empty { path: PathBuf },
+    #[error(
+        "the folder {} holds keys already: `horchestra-api token-keys add` makes another one in it",
+        path.display()
+    )]
+    Begun { path: PathBuf },
+    #[error(
+        "a new key in {} would be called {name}, come before {} and never sign: give that one a name that begins \
+         with a date, wherever the folder is",
+        path.display(), last.display()
+    )]
+    NeverLast { path: PathBuf, name: String, last: PathBuf },
     #[error("the issuer's name must not be empty")]
     NoIssuer,
     #[error("the random source or the key generator failed")]

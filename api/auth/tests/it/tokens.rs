@@ -15,7 +15,7 @@ use aws_lc_rs::signature::{
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use horchestra_auth::tokens::{
-    Issuer, KeyFiles, Recipient, SigningKeyError, TokenCache, TokenError, TokenReviewSpec, review,
+    Issuer, KeyFiles, Recipient, SigningKeyError, Signs, TokenCache, TokenError, TokenReviewSpec, review,
 };
 use horchestra_auth::{Credential, Identity};
 use horchestra_testkit::TempDir;
@@ -335,6 +335,40 @@ fn a_key_is_made_once_and_only_for_its_owner() {
 }
 
 #[test]
+fn keys_are_made_in_a_folder_and_the_one_that_comes_last_signs_when_everybody_has_it() {
+    let root = TempDir::new().unwrap();
+    let folder = root.path().join("keys");
+    let files = KeyFiles::new(&folder);
+    let listed = |at: Timestamp| -> Vec<(String, Signs)> {
+        files.list(at).unwrap().into_iter().map(|key| (key.name, key.signs)).collect()
+    };
+    assert!(files.add(now()).unwrap_err().to_string().contains("keys"), "there is no folder yet");
+    let first = files.begin("2026-11-29T08:00:00Z".parse().unwrap()).unwrap();
+    assert_eq!(first, "2026-11-29T080000Z.pem");
+    for (path, mode) in [(folder.clone(), 0o700), (folder.join(&first), 0o600)] {
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode, "{}", path.display());
+    }
+    assert_eq!(listed(now()), [(first.clone(), Signs::Now)], "alone it need not wait");
+    let refused = files.begin(now()).unwrap_err().to_string();
+    assert!(refused.contains("token-keys add"), "{refused}");
+
+    let second = files.add("2026-11-30T09:30:00Z".parse().unwrap()).unwrap();
+    assert_eq!(listed(later(300)), [(first.clone(), Signs::No), (second.clone(), Signs::Now)]);
+    let issuer = Issuer::load("horchestra", files.clone()).unwrap();
+    let ids: Vec<String> = files.list(now()).unwrap().into_iter().map(|key| key.id).collect();
+    assert_eq!(issuer.key_ids(), ids);
+    assert_eq!(issuer.mint("default", "web", "u", "", later(300)).unwrap().key, ids[1]);
+
+    for early in ["2026-11-30T09:30:00Z", "2026-11-30T09:29:59Z"] {
+        assert!(files.add(early.parse().unwrap()).is_err(), "a key that would never sign is not made");
+    }
+    write(&folder.join("zebra.pem"), &fs::read_to_string(folder.join(&first)).unwrap(), 0o600);
+    let refused = files.add(later(300)).unwrap_err().to_string();
+    assert!(refused.contains("zebra.pem") && refused.contains("never sign"), "{refused}");
+    assert_eq!(listed(later(300)).len(), 3, "nothing was made");
+}
+
+#[test]
 fn keys_that_cannot_be_used_say_what_to_do() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("jwt.pem");
@@ -347,9 +381,9 @@ fn keys_that_cannot_be_used_say_what_to_do() {
         ("as it should be", &good, 0o600, &[]),
         ("as openssl writes it", &with_parameters, 0o400, &[]),
         ("for a group", &good, 0o640, &[]),
-        ("P-384", &p384, 0o600, &["P-256", "openssl"]),
+        ("P-384", &p384, 0o600, &["P-256", "horchestra-api token-keys"]),
         ("PKCS #8", &pkcs8, 0o600, &["PKCS #8", "openssl ec"]),
-        ("no PEM", "secret", 0o600, &["EC PRIVATE KEY", "openssl"]),
+        ("no PEM", "secret", 0o600, &["EC PRIVATE KEY", "horchestra-api token-keys new"]),
         ("empty", "", 0o600, &["EC PRIVATE KEY"]),
         ("a certificate's block", &pem("CERTIFICATE", b"x"), 0o600, &["EC PRIVATE KEY"]),
         ("broken inside", &pem("EC PRIVATE KEY", b"x"), 0o600, &["P-256"]),
@@ -444,6 +478,14 @@ fn a_young_key_waits_while_there_is_an_older_one() {
     assert_eq!(signs(since("b.pem")), newer, "all are young: the folder was just made");
     assert_eq!(signs(since("a.pem") + 61), older, "one has settled and the other has not");
     assert_eq!(signs(since("b.pem") + 61), newer);
+    let listed = |second| {
+        let listed = KeyFiles::new(&keys).list(Timestamp::from_second(second).unwrap()).unwrap();
+        listed.into_iter().map(|key| key.signs).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(since("b.pem")), [Signs::No, Signs::Now]);
+    let soon = Timestamp::from_second(since("b.pem") + 60).unwrap();
+    assert_eq!(listed(since("a.pem") + 61), [Signs::Now, Signs::From(soon)]);
+    assert_eq!(listed(since("b.pem") + 61), [Signs::No, Signs::Now]);
 }
 
 #[test]
