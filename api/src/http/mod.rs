@@ -6,6 +6,7 @@ pub mod body;
 pub mod credentials;
 pub mod limits;
 pub mod negotiate;
+pub mod paged;
 pub mod patience;
 mod pipeline;
 pub mod query;

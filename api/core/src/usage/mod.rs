@@ -10,8 +10,10 @@
 //! apart, more CPU than any machine has: no rate, until two samples fit together again. Nothing here divides by
 //! zero or overflows, whatever was sent.
 //!
-//! [`row`] is the form in which the samples of a node are stored, [`shown`] the form in which clients see them.
+//! [`row`] is the form in which the samples of a node are stored, [`shown`] the form in which clients see them, beside
+//! [`named`] of a stored object.
 
+pub mod named;
 pub mod row;
 pub mod shown;
 

@@ -5,8 +5,10 @@
 //! rate; without one there is no such document. Memory is that of the newest sample, never an average.
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 
+use super::named::Named;
 use super::{Measured, Rate};
 use crate::alias::PODS;
 use crate::kind::Kind;
@@ -37,8 +39,6 @@ pub struct Resource {
     /// Field selectors, each with the field of that kind that it means.
     pub fields: &'static [(&'static str, &'static str)],
     pub columns: &'static [Column],
-    /// The document of one object.
-    pub document: fn(&Object, &Measured, Rate) -> Object,
 }
 
 impl std::fmt::Debug for Resource {
@@ -68,7 +68,6 @@ pub static NODES: Resource = Resource {
         Column::text("Memory", "Memory in use.", |shown, _| text_at(shown, &["usage", "memory"])),
         WINDOW,
     ],
-    document: node_metrics,
 };
 
 pub static WORKLOADS: Resource = Resource {
@@ -84,7 +83,6 @@ pub static WORKLOADS: Resource = Resource {
         Column::text("Memory", "Memory in use.", |shown, _| of_container(shown, "memory")),
         WINDOW,
     ],
-    document: pod_metrics,
 };
 
 /// In byte order of their plurals.
@@ -108,43 +106,61 @@ fn time(unix_nano: i64) -> Option<String> {
     Some(format!("{time:.0}"))
 }
 
-fn usage(measured: &Measured, rate: Rate) -> Value {
-    json!({
-        "cpu": Quantity::from_milli(rate.milli_cpu).to_string(),
-        "memory": Quantity::from_bytes(measured.now.memory_bytes).to_string(),
-    })
+/// A document of [`GROUP`], as it is written: members in byte order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Document<'a> {
+    api_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    containers: Option<[Container<'a>; 1]>,
+    kind: &'static str,
+    metadata: &'a Named<'a>,
+    timestamp: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+    window: String,
 }
 
-/// Identity and labels, those that are derived included.
-fn metadata(stored: &Object) -> Map<String, Value> {
-    let mut shown = Map::new();
-    for member in ["name", "namespace", "creationTimestamp"] {
-        if let Some(value) = stored.metadata().and_then(|metadata| metadata.get(member)) {
-            shown.insert(member.to_owned(), value.clone());
+#[derive(Serialize)]
+struct Container<'a> {
+    name: &'a str,
+    usage: Usage,
+}
+
+#[derive(Serialize)]
+struct Usage {
+    cpu: String,
+    memory: String,
+}
+
+impl Document<'_> {
+    /// As a tree, for forms that are not the plain one.
+    pub fn object(&self) -> Result<Object, serde_json::Error> {
+        serde_json::to_value(self).map(|value| Object::from_value(value).unwrap_or_default())
+    }
+}
+
+impl Resource {
+    /// The document of one object.
+    pub fn document<'a>(&self, named: &'a Named<'a>, measured: &Measured, rate: Rate) -> Document<'a> {
+        let usage = Usage {
+            cpu: Quantity::from_milli(rate.milli_cpu).to_string(),
+            memory: Quantity::from_bytes(measured.now.memory_bytes).to_string(),
+        };
+        let (containers, usage) = match self.kind {
+            Kind::Node => (None, Some(usage)),
+            _ => (Some([Container { name: &named.name, usage }]), None),
+        };
+        Document {
+            api_version: API_VERSION,
+            containers,
+            kind: self.name,
+            metadata: named,
+            timestamp: time(measured.now.at),
+            usage,
+            window: window(rate),
         }
     }
-    let mut labels: Map<String, Value> = stored
-        .metadata()
-        .and_then(|it| it.get("labels"))
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
-    let derived = stored.at(&["status", "labels"]).and_then(Value::as_object);
-    labels.extend(derived.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
-    if !labels.is_empty() {
-        shown.insert("labels".to_owned(), Value::Object(labels));
-    }
-    shown
-}
-
-fn head(resource: &Resource, stored: &Object, measured: &Measured, rate: Rate) -> Value {
-    json!({
-        "kind": resource.name,
-        "apiVersion": API_VERSION,
-        "metadata": metadata(stored),
-        "timestamp": time(measured.now.at),
-        "window": window(rate),
-    })
 }
 
 /// As Go prints durations, with thousandths of a second at most.
@@ -154,18 +170,6 @@ fn window(rate: Rate) -> String {
     let mut seconds = format!("{}.{:03}", millis / 1000, millis % 1000);
     seconds.truncate(seconds.trim_end_matches('0').trim_end_matches('.').len());
     if minutes > 0 { format!("{minutes}m{seconds}s") } else { format!("{seconds}s") }
-}
-
-fn node_metrics(stored: &Object, measured: &Measured, rate: Rate) -> Object {
-    let mut shown = head(&NODES, stored, measured, rate);
-    shown["usage"] = usage(measured, rate);
-    Object::from_value(shown).unwrap_or_default()
-}
-
-fn pod_metrics(stored: &Object, measured: &Measured, rate: Rate) -> Object {
-    let mut shown = head(&WORKLOADS, stored, measured, rate);
-    shown["containers"] = json!([{"name": stored.name(), "usage": usage(measured, rate)}]);
-    Object::from_value(shown).unwrap_or_default()
 }
 
 /// What was measured of an Application on `node`: counters since it was started, and the rate where there is one.
@@ -250,6 +254,35 @@ mod tests {
         Object::from_value(json!({"metadata": metadata, "status": {"labels": derived}})).unwrap_or_default()
     }
 
+    fn document(resource: &Resource, stored: &Object) -> Object {
+        let (measured, body) = (measured(), serde_json::to_vec(&stored.0).unwrap());
+        let named = Named::read(&body).unwrap();
+        resource.document(&named, &measured, measured.rate().unwrap()).object().unwrap()
+    }
+
+    #[test]
+    fn what_is_shown_of_an_object_is_read_from_whatever_is_stored() {
+        for (body, shown) in [
+            (
+                r#"{"metadata":{"labels":{"a\"b":"c\u00e9"},"name":"w\u00e9b"},"spec":{"x":[1,{"metadata":7}]}}"#,
+                r#"{"labels":{"a\"b":"c\u00e9"},"name":"wéb"}"#,
+            ),
+            (
+                r#"{"metadata":{"name":"web","labels":null,"namespace":null},"status":null}"#,
+                r#"{"name":"web"}"#,
+            ),
+            (
+                r#"{"metadata":{"name":"web"},"status":{"labels":{"z":"1"}}}"#,
+                r#"{"labels":{"z":"1"},"name":"web"}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&Named::read(body.as_bytes()).unwrap()).unwrap(), shown);
+        }
+        for unreadable in ["", "{}", r#"{"metadata":{}}"#, r#"{"metadata":{"name":"web"}"#] {
+            assert!(Named::read(unreadable.as_bytes()).is_err(), "{unreadable}");
+        }
+    }
+
     #[test]
     fn documents_of_workloads_and_nodes() {
         let measured = measured();
@@ -268,11 +301,16 @@ mod tests {
         let mut pod = head("PodMetrics");
         pod["containers"] = json!([{"name": "web", "usage": usage}]);
         let plain = stored(json!({"tier": "front"}), Value::Null);
-        assert_eq!((WORKLOADS.document)(&plain, &measured, rate).into_value(), pod);
+        assert_eq!(document(&WORKLOADS, &plain).into_value(), pod);
         let mut node = head("NodeMetrics");
         node["usage"] = usage;
         let derived = stored(json!({"tier": "back"}), json!({"tier": "front"}));
-        assert_eq!((NODES.document)(&derived, &measured, rate).into_value(), node, "derived labels win");
+        assert_eq!(document(&NODES, &derived).into_value(), node, "derived labels win");
+        // Written as a tree would be.
+        let body = serde_json::to_vec(&derived.0).unwrap();
+        let named = Named::read(&body).unwrap();
+        let text = serde_json::to_string(&NODES.document(&named, &measured, rate)).unwrap();
+        assert_eq!(text, node.to_string());
     }
 
     #[test]
@@ -308,10 +346,9 @@ mod tests {
 
     #[test]
     fn cells_of_tables() {
-        let measured = measured();
         for resource in RESOURCES {
             let app = stored(json!({}), Value::Null);
-            let shown = (resource.document)(&app, &measured, measured.rate().unwrap());
+            let shown = document(resource, &app);
             let cells = crate::table::cells(resource.columns, &shown, Timestamp::UNIX_EPOCH);
             assert_eq!(cells[..4], [json!("web"), json!("200m"), json!("5Mi"), json!("15s")], "{resource:?}");
         }
