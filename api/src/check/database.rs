@@ -235,11 +235,11 @@ mod tests {
     fn neighbouring_versions_may_run_beside_each_other() {
         for (versions, may) in [
             (&["0.1.0"][..], true),
-            (&["0.1.0", "0.1.9", "0.2.0"], true),
-            (&["0.9.3", "0.10.0-rc.1"], true),
-            (&["0.1.0", "0.2.0", "0.3.0"], false),
-            (&["0.9.0", "1.0.0"], false),
-            (&["0.1.0", "main"], false),
+            (&["0.1.0", "0.1.9", "0.2.0"][..], true),
+            (&["0.9.3", "0.10.0-rc.1"][..], true),
+            (&["0.1.0", "0.2.0", "0.3.0"][..], false),
+            (&["0.9.0", "1.0.0"][..], false),
+            (&["0.1.0", "main"][..], false),
         ] {
             assert_eq!(beside_each_other(&versions.iter().copied().collect()), may, "{versions:?}");
         }
