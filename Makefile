@@ -2,7 +2,8 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build up down status test lint soak bench bench-scheduler compose-test instructions
+.PHONY: help build up down status test lint soak bench bench-scheduler compose-test instructions \
+	record-release
 
 # Options of `make up`, as variables: make up NODES=5 API_REPLICAS=2 DETACH=1
 OPTIONS := NODES API_REPLICAS WORKER_REPLICAS NODEGATE_REPLICAS API_PORT NODEGATE_PORT RESTART HEARTBEAT \
@@ -75,6 +76,10 @@ bench-scheduler: ## Measure the scheduler beside Kubernetes' floors, and a fleet
 compose-test: ## Try docker-compose.yml for real: build, start, kill, remove (STAND_INS=1: without an image registry)
 	$(if $(filter 1,$(STAND_INS)),$(CARGO) build --locked --release $(BINARIES))
 	api/local/compose/verify.sh $(if $(filter 1,$(STAND_INS)),--stand-ins)
+
+# What the version that is being released asks of its database; later ones are held against it.
+record-release: ## Write down what this version asks of the schema, when it is released
+	RECORD_RELEASE=1 $(CARGO) test --locked -p horchestra-store --test it released::programs_of_the_last_release
 
 # Of one create through the service, in the present tree and in that of BASE, which gets the same example program.
 # Two numbers of creates are counted, so that what starting costs drops out.
