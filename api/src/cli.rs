@@ -295,6 +295,7 @@ mod tests {
             ("import --database-url=postgres://h/d", false),
             ("hold --database-url=postgres://h/d show", true),
             ("hold --database-url=postgres://h/d engage --message=why", true),
+            ("hold --database-url=postgres://h/d engage --put-back", true),
             ("hold --database-url=postgres://h/d release --node=n1", true),
             ("hold --database-url=postgres://h/d", false),
             ("check --database-url=postgres://h/d -o json --host=a --host=b", true),

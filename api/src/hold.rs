@@ -1,8 +1,8 @@
 //! The tool around holds on what is sent to nodes.
 //!
 //! A hold keeps the control plane from destroying what its database has forgotten. Whoever has seen more than the
-//! database has engages it by itself. Before a database is put back while no process runs that could notice, and
-//! before objects are imported, it is for the operator to engage.
+//! database has engages it by itself, and so does an import. When the files of a database were put back as they are while
+//! no process ran that could notice, it is for the operator to engage.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -11,8 +11,8 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use horchestra_runtime::args::{DatabaseArgs, TelemetryArgs};
 use horchestra_store::postgres::{Options, PostgresBackend};
-use horchestra_store::pushes::reason;
-use horchestra_store::{Backend, Hold, Holds};
+use horchestra_store::pushes::{beyond_all, reason};
+use horchestra_store::{Backend, BackendError, Hold, Holds};
 use jiff::Timestamp;
 
 #[derive(Clone, Debug, Args)]
@@ -37,6 +37,10 @@ pub enum Action {
         /// Why, for people
         #[arg(long, default_value = "an operator asked for it", value_name = "TEXT")]
         message: String,
+        /// The database was put back to an older state while no process ran that could notice: besides, no revision is
+        /// given out again that clients may know from before, and their watches end
+        #[arg(long)]
+        put_back: bool,
     },
     /// Release every node, or the one that is named; what runs there and is not in the database is stopped, and data of
     /// volumes that are not is deleted
@@ -61,10 +65,13 @@ pub async fn run(args: &HoldArgs) -> anyhow::Result<ExitCode> {
 async fn act(backend: &dyn Backend, action: &Action) -> anyhow::Result<String> {
     match action {
         Action::Show => {}
-        Action::Engage { message } => backend
-            .engage_hold(None, reason::REQUESTED, message)
-            .await
-            .context("the hold was not engaged; it can be tried again")?,
+        Action::Engage { message, put_back } => {
+            let engaged = backend.engage_hold(None, reason::REQUESTED, message).await;
+            engaged.context("the hold was not engaged; it can be tried again")?;
+            if *put_back {
+                begin_epoch(backend).await.context("the hold is engaged, but the rest failed; try again")?;
+            }
+        }
         Action::Release { node } => {
             let held = backend
                 .release_hold(node.as_deref())
@@ -77,6 +84,12 @@ async fn act(backend: &dyn Backend, action: &Action) -> anyhow::Result<String> {
     }
     let holds = backend.holds().await.context("the holds could not be read")?;
     Ok(told(&holds))
+}
+
+async fn begin_epoch(backend: &dyn Backend) -> Result<(), BackendError> {
+    let head = backend.head().await?;
+    let known = beyond_all(head.revision, Timestamp::now().as_microsecond());
+    backend.begin_epoch(&head.identity, known).await.map(drop)
 }
 
 fn told(holds: &Holds) -> String {
@@ -111,7 +124,8 @@ mod tests {
         let backend = MemoryDatabase::new().connect();
         let act = async |action| act(&*backend, &action).await.unwrap();
         assert_eq!(act(Action::Show).await, "no node is held\n");
-        let engaged = act(Action::Engage { message: "a backup comes back".to_owned() }).await;
+        let message = "a backup comes back".to_owned();
+        let engaged = act(Action::Engage { message: message.clone(), put_back: false }).await;
         assert!(engaged.starts_with("all nodes are held since 2"), "{engaged}");
         assert!(engaged.ends_with("(Requested): a backup comes back\n"), "{engaged}");
         let one = act(Action::Release { node: Some("n1".to_owned()) }).await;
@@ -119,5 +133,12 @@ mod tests {
         backend.engage_hold(Some("n2"), reason::UNEXPLAINED, "odd").await.unwrap();
         assert!(act(Action::Show).await.ends_with("(Unexplained): odd\n"));
         assert_eq!(act(Action::Release { node: None }).await, "no node is held\n");
+        assert_eq!(backend.head().await.unwrap().revision, 0);
+        act(Action::Engage { message, put_back: true }).await;
+        let head = backend.head().await.unwrap();
+        assert!(
+            head.revision > 0 && head.oldest == head.revision,
+            "nobody goes on from an older one: {head:?}"
+        );
     }
 }

@@ -338,7 +338,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Looks whether the data is where it was last known to be complete. `vouches`: this process has seen it there and
     /// nothing is missing. False: it is on another timeline of the server, and with `patient` somebody may yet vouch for
-    /// it; otherwise the hold on pushes is engaged where it has to be.
+    /// it; otherwise the hold on pushes is engaged where it has to be, and a new epoch begins with it.
     fn settle_home(&self, vouches: bool, patient: bool) -> Answer<'_, bool>;
 
     // ---- the past -------------------------------------------------------------------------------------

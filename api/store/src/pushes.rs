@@ -13,7 +13,7 @@
 //! * **Home**: where the data was last known to be complete. A process that starts cannot have known more. It finds
 //!   out whether the data came from another database, or is on another timeline of the server (a standby was promoted,
 //!   a backup was brought forward to some moment) and no process that has seen it before vouches for it; then it
-//!   engages the hold. A copy of the files that is put back while nothing runs looks like a server that was merely
+//!   engages the hold, and begins a new epoch: what may be lost had revisions that others still know. A copy of the files that is put back while nothing runs looks like a server that was merely
 //!   stopped: then it is for the operator to engage the hold.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,6 +112,14 @@ impl Holds {
     }
 }
 
+/// A revision above all that can have been given out by now, by whatever history: `head` is that of the one which there
+/// is, `now` microseconds since the epoch. (As the function `beyond_all` of the database.)
+pub fn beyond_all(head: Revision, now: i64) -> Revision {
+    /// 2026-01-01, in seconds since the epoch.
+    const BEGINNING: i64 = 1_767_225_600;
+    head.max((now.div_euclid(1_000_000) - BEGINNING).saturating_mul(1 << 16))
+}
+
 /// What a process knew, and what it finds instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
@@ -123,7 +131,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    fn other_database(&self) -> bool {
+    pub(crate) fn other_database(&self) -> bool {
         (&self.known.system, &self.known.database) != (&self.found.system, &self.found.database)
     }
 
@@ -146,6 +154,15 @@ mod tests {
 
     fn hold(reason: &str) -> Hold {
         Hold { id: Uuid::nil(), since: 0, reason: reason.to_owned(), message: String::new() }
+    }
+
+    #[test]
+    fn two_moments_are_above_each_others_revisions() {
+        let monday = 1_795_996_800_000_000;
+        assert!(beyond_all(7, monday) > 1 << 40);
+        assert!(beyond_all(7, monday + 4_000_000) >= beyond_all(7, monday) + (1 << 18));
+        assert_eq!(beyond_all(i64::MAX, monday), i64::MAX);
+        assert_eq!(beyond_all(7, 0), 7, "a clock that was never set");
     }
 
     #[test]

@@ -256,7 +256,10 @@ impl Follower {
                         continue;
                     }
                     self.tail.complete();
-                    self.look_home().await;
+                    wanted = self.look_home().await;
+                    if wanted.is_some() {
+                        continue;
+                    }
                 }
                 Err(error) => {
                     if self.tail.failed() {
@@ -332,20 +335,35 @@ impl Follower {
     }
 
     /// After everything up to the head was read, or loaded: whoever has settled this before has just seen that nothing
-    /// of what it knew is missing.
-    async fn look_home(&self) {
+    /// of what it knew is missing. Answers the load that has to come next: where nobody vouched for the data, a new
+    /// epoch has begun.
+    async fn look_home(&self) -> Option<Load> {
         let home = *self.tail.home.lock();
         let (vouches, patient) = match home {
-            Home::Settled { checked } if checked.elapsed() < LOOK_HOME_EVERY => return,
+            Home::Settled { checked } if checked.elapsed() < LOOK_HOME_EVERY => return None,
             Home::Settled { .. } => (true, false),
             Home::Open { until } => (false, Instant::now() < until),
         };
         match limited(READ_LIMIT, self.backend.settle_home(vouches, patient)).await {
-            Ok(true) => *self.tail.home.lock() = Home::Settled { checked: Instant::now() },
-            Ok(false) => tracing::warn!("store.tail.on_another_timeline"),
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::warn!("store.tail.on_another_timeline");
+                return None;
+            }
             // The next read will show it.
-            Err(error) => tracing::debug!(error = %error, "store.tail.home_not_settled"),
+            Err(error) => {
+                tracing::debug!(error = %error, "store.tail.home_not_settled");
+                return None;
+            }
         }
+        let mut anew = false;
+        if !vouches {
+            // Where that fails it stays open, and is asked again.
+            let head = limited(READ_LIMIT, self.backend.head()).await.ok()?;
+            anew = head.identity != *self.cache.identity();
+        }
+        *self.tail.home.lock() = Home::Settled { checked: Instant::now() };
+        anew.then(|| self.start_anew())
     }
 
     async fn begin_epoch(&self, found: &Identity) -> Result<Load, BackendError> {
@@ -357,12 +375,21 @@ impl Follower {
         let begins = same || head.revision <= known;
         let known_identity = Identity::clone(&self.cache.identity());
         let loss = Loss { known: known_identity, revision: known, found: found.clone(), begins };
-        limited(READ_LIMIT, self.backend.show_loss(&loss)).await?;
+        // Who has just come has nothing to tell of an epoch that began meanwhile: whoever began it has engaged the hold.
+        let newcomer = matches!(*self.tail.home.lock(), Home::Open { .. });
+        if begins || loss.other_database() || !newcomer {
+            limited(READ_LIMIT, self.backend.show_loss(&loss)).await?;
+        }
         // Not before it is recorded: should that fail, the next read finds the same again.
+        Ok(self.start_anew())
+    }
+
+    /// Revisions from before mean nothing any more.
+    fn start_anew(&self) -> Load {
         self.cache.void();
         self.cache.metrics.losses.add(1);
         self.cache.metrics.resyncs.add(1);
-        Ok(Load::NewEra)
+        Load::NewEra
     }
 
     async fn load(&self, load: Load) -> Result<Option<Load>, BackendError> {

@@ -42,7 +42,7 @@ use crate::presence::{
     DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SeenSession, SessionClaim,
     SessionGrant, SessionRow, TokenForm,
 };
-use crate::pushes::{Holds, Loss, PushChange, PushRecord, reason};
+use crate::pushes::{Holds, Loss, PushChange, PushRecord, beyond_all, reason};
 use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::types::{Committed, Item, Revision};
 
@@ -226,10 +226,12 @@ impl State {
     fn settle_home(&mut self, vouches: bool, patient: bool, now: i64) -> bool {
         let Identity { system, database, .. } = &self.tables.identity;
         let here = (system.clone(), database.clone(), self.timeline);
+        let mut unproven = false;
         match self.home.as_ref().filter(|_| !vouches) {
             Some(home) if (&home.0, &home.1) != (&here.0, &here.1) => {
                 let message = "this data was in another database before";
                 self.pushes.engage(None, reason::DATABASE_REPLACED, message, now);
+                unproven = true;
             }
             Some(home) if home.2 != here.2 => {
                 if patient {
@@ -237,8 +239,13 @@ impl State {
                 }
                 let message = "nobody who was there before says that nothing was lost";
                 self.pushes.engage(None, reason::HISTORY_UNPROVEN, message, now);
+                unproven = true;
             }
             _ => {}
+        }
+        if unproven {
+            let identity = self.tables.identity.clone();
+            self.tables.begin_epoch(&identity, beyond_all(self.tables.revision, now));
         }
         self.home = Some(here);
         true
@@ -398,7 +405,14 @@ impl Backend for MemoryBackend {
     }
 
     fn settle_home(&self, vouches: bool, patient: bool) -> Answer<'_, bool> {
-        self.with(move |state, now| state.settle_home(vouches, patient, now))
+        self.with(move |state, now| {
+            let before = state.tables.revision;
+            let settled = state.settle_home(vouches, patient, now);
+            if state.tables.revision != before {
+                self.database.hear(state.tables.revision);
+            }
+            settled
+        })
     }
 
     fn history(&self, of: HistoryOf) -> Answer<'_, Vec<HistoryRow>> {

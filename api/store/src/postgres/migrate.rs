@@ -41,6 +41,7 @@ pub const MIGRATIONS: &[(i64, &str, &str)] = &[
     (13, "gateways", include_str!("../../../../migrations/0013_gateways.sql")),
     (14, "inspect", include_str!("../../../../migrations/0014_inspect.sql")),
     (15, "spans", include_str!("../../../../migrations/0015_spans.sql")),
+    (16, "put_back", include_str!("../../../../migrations/0016_put_back.sql")),
 ];
 
 /// Held while migrating; another than the driver's own, which does not cover the making of its table.

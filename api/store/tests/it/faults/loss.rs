@@ -244,7 +244,10 @@ async fn another_timeline_needs_somebody_who_vouches_for_it() {
     settled(&newcomer).await;
     assert_eq!(hold(&newcomer).await, None);
 
-    // Nobody is left who could.
+    let known = created(&first, &app("web"), "1").await.revision;
+    within(newcomer.not_older_than(known)).await.expect("the same history");
+
+    // Nobody is left who could. What may be lost had revisions, which mean nothing from now on.
     for store in [&first, &newcomer] {
         store.shutdown().await;
     }
@@ -252,6 +255,16 @@ async fn another_timeline_needs_somebody_who_vouches_for_it() {
     let (newcomer, _) = open_with(&database, hasty.clone()).await;
     settled(&newcomer).await;
     assert_eq!(hold(&newcomer).await.as_deref(), Some(reason::HISTORY_UNPROVEN));
+    let anew = async |store: &Store| {
+        until(|| store.health().losses == 1 && store.snapshot().revision() > known).await;
+        let end = match store.watch(Kind::Application, known) {
+            Ok(mut watcher) => within(watcher.next()).await.map(|_| ()).expect_err("it is gone"),
+            Err(end) => end,
+        };
+        assert!(matches!(end, WatchEnd::Expired { .. }), "{end:?}");
+        assert_eq!(within(store.fresh()).await.expect("fresh").count(Kind::Application, None), 1);
+    };
+    anew(&newcomer).await;
     within(newcomer.release_hold(None)).await.expect("released");
     let (another, _) = open_with(&database, hasty.clone()).await;
     settled(&another).await;
@@ -265,6 +278,7 @@ async fn another_timeline_needs_somebody_who_vouches_for_it() {
     let (newcomer, _) = open_with(&database, hasty).await;
     settled(&newcomer).await;
     assert_eq!(hold(&newcomer).await.as_deref(), Some(reason::DATABASE_REPLACED));
+    anew(&newcomer).await;
 }
 
 #[tokio::test]
