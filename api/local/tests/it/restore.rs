@@ -1,5 +1,10 @@
 //! The database is put back to an older state behind a running fleet: nothing that runs is stopped until an operator
-//! says so, and then exactly what is gone.
+//! says so, and then exactly what is gone. The ways of the guide are in modules of their own.
+
+mod base;
+mod dump;
+pub mod fleet;
+mod standby;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,17 +13,18 @@ use std::time::Duration;
 use horchestra_testkit::binaries::{self, Account};
 use horchestra_testkit::eventually;
 use hyper::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::client::{APPLICATIONS, Client};
+use crate::plane::held;
 use crate::stack::{Stack, said, signal};
 
 const NODES: &str = "/apis/horchestra.io/v1/nodes";
 const SOON: Duration = Duration::from_secs(60);
 /// Until every process works with the restored database. On a busy machine connections take long to be made.
-const RECOVERY: Duration = Duration::from_secs(240);
+pub const RECOVERY: Duration = Duration::from_secs(240);
 /// Some heartbeats and passes of the agents.
-const A_WHILE: Duration = Duration::from_secs(4);
+pub const A_WHILE: Duration = Duration::from_secs(4);
 
 /// A base backup of the stack's server, taken while it runs.
 fn back_up(stack: &Stack) -> PathBuf {
@@ -92,19 +98,6 @@ async fn run_app(client: &Client, name: &str, node: &str) -> String {
 /// Whether the node holds the unit.
 fn holds(stack: &Stack, node: &str, uid: &str) -> bool {
     stack.home().join("agents").join(node).join("units").join(uid).is_dir()
-}
-
-/// Why a node is held, as people see it; empty when it is not, `None` when nobody answers.
-async fn held(client: &Client, node: &str) -> Option<String> {
-    let path = format!("{NODES}/{node}");
-    let asked = client.call(Method::GET, &path, None);
-    let (code, found) = tokio::time::timeout(Duration::from_secs(10), asked).await.ok()?.ok()?;
-    if code != 200 {
-        return None;
-    }
-    let conditions: Vec<Value> = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let condition = conditions.iter().find(|condition| condition["type"] == "Held");
-    Some(condition.map(|condition| condition["reason"].as_str().unwrap().to_owned()).unwrap_or_default())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
