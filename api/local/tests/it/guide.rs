@@ -51,7 +51,7 @@ impl Reader {
     }
 
     /// As the user that PostgreSQL runs as.
-    pub fn as_server(mut self) -> Reader {
+    pub fn on_the_server(mut self) -> Reader {
         self.account = Some(Account::find().unwrap());
         self
     }

@@ -12,7 +12,7 @@ use crate::tour::kubectls;
 fn archiving(server: &mut Cluster, backups: &TempDir) -> Reader {
     Account::find().unwrap().own(backups.path()).unwrap();
     let operator = Reader::new(backups.path())
-        .as_server()
+        .on_the_server()
         .with("ADMIN_URL", server.url("postgres"))
         .with("BACKUPS", backups.path().display().to_string())
         .with("PGDATA", server.data().display().to_string());

@@ -73,7 +73,7 @@ impl Standby {
         account.own(folder.path()).unwrap();
         let data = folder.path().join("data").display().to_string();
         let operator = Reader::new(folder.path())
-            .as_server()
+            .on_the_server()
             .with("ADMIN_URL", primary.url("postgres"))
             .with("PGDATA", data.clone());
         operator.run("standby");
