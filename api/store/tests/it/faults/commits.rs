@@ -87,7 +87,7 @@ async fn lost_answers_are_looked_up_and_lost_requests_sent_again() {
 
 #[tokio::test]
 async fn a_write_is_of_unknown_outcome_only_while_the_database_stays_silent() {
-    let options = StoreOptions { settle: Duration::from_millis(200), ..StoreOptions::default() };
+    let options = StoreOptions { settle: Duration::from_secs(1), ..StoreOptions::default() };
     let (store, backend) = open_with(&MemoryDatabase::new(), options).await;
     backend.break_commits([CommitFault::LoseAnswer]);
     backend.set_answers_held(true);
