@@ -38,7 +38,7 @@ pub struct Args {
     pub peer: PeerArgs,
 
     /// What this gateway is called. One that dies and is started again under its name has the nodes back at once,
-    /// instead of after the ten seconds of its predecessor's term. Must be another one for each gateway [default:
+    /// instead of after the eight seconds of its predecessor's term. Must be another one for each gateway [default:
     /// the host's name and the port of --listen]
     #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub name: Option<String>,

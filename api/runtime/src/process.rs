@@ -29,7 +29,7 @@ pub fn raise_file_limit() {
 
 /// Keeps the process from huge pages. A buffer that is made larger than what ever comes into it takes only the pages
 /// that were touched, as long as these are small; a process with a few such buffers for each of thousands of
-/// connections needs half the memory so.
+/// connections needs a third less memory so.
 pub fn forgo_huge_pages() {
     if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
         tracing::warn!(%error, "memory comes in huge pages");
