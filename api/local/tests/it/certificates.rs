@@ -69,9 +69,10 @@ fn leaf(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
+/// The certificate of the session that the node has on a gateway which lives.
 pub async fn session_certificate(stack: &Stack, node: &str) -> Option<String> {
     let mut database = sqlx::PgConnection::connect(&stack.database_url()).await.unwrap();
-    sqlx::query_scalar("select certificate from horchestra.node_sessions where node = $1")
+    sqlx::query_scalar("select certificate from inspect.node_sessions where node = $1 and live")
         .bind(node)
         .fetch_optional(&mut database)
         .await
