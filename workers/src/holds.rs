@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use horchestra_core::kind::Kind;
 use horchestra_core::kinds::meta::{Condition, condition};
@@ -21,12 +20,10 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::substrate::{PassError, PassReport, Reconciler, Term};
+use crate::substrate::{PassError, PassReport, Reconciler, Term, store_verdicts};
 
 /// How often holds are looked at.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Conditions that are written at the same time.
-const TOGETHER: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReasonLabels {
@@ -90,22 +87,9 @@ impl PushHolds {
         self.metrics.show(counts);
         let context = RequestContext::new(term.caller());
         let context = &context;
-        let written: Vec<Result<(), DoorError>> = futures::stream::iter(due)
-            .map(|(name, wanted)| async move { self.show(context, &name, wanted).await })
-            .buffer_unordered(TOGETHER)
-            .collect()
-            .await;
         let mut report = PassReport { again_in: Some(PERIOD), ..PassReport::default() };
-        for outcome in written {
-            match outcome {
-                Ok(()) => report.writes += 1,
-                Err(DoorError::Fenced) => return Err(PassError::Deposed),
-                Err(error) => {
-                    report.refused += 1;
-                    tracing::warn!(%error, "that a node is held could not be shown; trying again");
-                }
-            }
-        }
+        let write = |name: String, wanted| async move { self.show(context, &name, wanted).await };
+        store_verdicts(due, write, &mut report).await?;
         Ok(report)
     }
 

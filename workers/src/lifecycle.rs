@@ -20,7 +20,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_core::kinds::meta::ConditionStatus;
@@ -30,17 +29,13 @@ use horchestra_service::{DoorError, Ready, ReadyVerdict, Recorder, RequestContex
 use horchestra_store::{Change, ChangeKind, Snapshot};
 
 use crate::heartbeats::{Heard, Heartbeats};
-use crate::substrate::{PassError, PassReport, Reconciler, Term};
+use crate::substrate::{PassError, PassReport, Reconciler, Term, store_verdicts};
 
 /// How long verdicts stay frozen at most when most of the fleet falls silent at once.
 const FREEZE: Duration = Duration::from_secs(300);
 
 /// How often heartbeats are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
-
-/// Verdicts that are written together. A fleet that comes back has thousands, and one that waits for the others is out
-/// of date.
-const TOGETHER: usize = 64;
 
 /// What the judge looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -243,24 +238,8 @@ impl NodeLifecycle {
             self.tell(&freeze, &snapshot);
         }
         let (this, context) = (&*self, &context);
-        let mut written = std::pin::pin!(
-            futures::stream::iter(verdicts)
-                .map(|(name, verdict)| async move {
-                    let outcome = this.write(context, &name, verdict).await;
-                    (name, outcome)
-                })
-                .buffer_unordered(TOGETHER)
-        );
-        while let Some((name, outcome)) = written.next().await {
-            match outcome {
-                Ok(()) => report.writes += 1,
-                Err(DoorError::Fenced) => return Err(PassError::Deposed),
-                Err(error) => {
-                    report.refused += 1;
-                    tracing::warn!(node = name, %error, "a verdict was not stored; trying again");
-                }
-            }
-        }
+        let write = |name: String, verdict| async move { this.write(context, &name, verdict).await };
+        store_verdicts(verdicts, write, &mut report).await?;
         Ok(report)
     }
 

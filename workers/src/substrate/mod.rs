@@ -29,6 +29,7 @@
 mod leader;
 mod metrics;
 mod runner;
+mod verdicts;
 
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ use horchestra_store::store::Lease;
 
 pub use metrics::{LeaderGauge, LoopMetrics};
 pub use runner::{Runner, RunnerOptions};
+pub use verdicts::store_verdicts;
 
 /// One loop. See the module for the contract.
 pub trait Reconciler: Send + Sync + 'static {
@@ -65,6 +67,37 @@ pub trait Reconciler: Send + Sync + 'static {
 
     /// One pass. An error means that the pass as a whole failed and should be tried again soon.
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>>;
+}
+
+/// A loop of whichever sort.
+impl<R: Reconciler + ?Sized> Reconciler for Box<R> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        (**self).kinds()
+    }
+
+    fn wakes(&self, change: &Change) -> bool {
+        (**self).wakes(change)
+    }
+
+    fn resync(&self) -> Duration {
+        (**self).resync()
+    }
+
+    fn begin_term(&mut self) {
+        (**self).begin_term();
+    }
+
+    fn end_term(&mut self) {
+        (**self).end_term();
+    }
+
+    fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {
+        (**self).pass(term)
+    }
 }
 
 /// One term of leadership.

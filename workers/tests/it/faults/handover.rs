@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::plane::{Plane, connect};
-use super::process::{Any, LOOPS, loops_on};
+use super::process::{LOOPS, loops_on};
 use super::story::{NODES, tell};
 
 const SOON: Duration = Duration::from_secs(120);
@@ -42,7 +42,7 @@ async fn gauges_of_a_leader_go_with_its_term() {
             .into_iter()
             .map(|reconciler| {
                 let (store, loop_metrics) = (service.store().clone(), loop_metrics.clone());
-                let runner = Runner::new(Any(reconciler), store, RunnerOptions::default(), loop_metrics);
+                let runner = Runner::new(reconciler, store, RunnerOptions::default(), loop_metrics);
                 tokio::spawn(runner.run(shutdown.clone()))
             })
             .collect();

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::crash::{assert_same, undisturbed};
 use super::plane::{Plane, connect};
-use super::process::{Any, loops};
+use super::process::loops;
 use super::story::{CHAPTERS, NODES, state, tell};
 
 #[tokio::test(start_paused = true)]
@@ -26,7 +26,7 @@ async fn without_a_single_notification_everything_comes_about() {
         .into_iter()
         .map(|reconciler| {
             let store = service.store().clone();
-            let runner = Runner::new(Any(reconciler), store, RunnerOptions::default(), metrics.clone());
+            let runner = Runner::new(reconciler, store, RunnerOptions::default(), metrics.clone());
             tokio::spawn(runner.run(shutdown.clone()))
         })
         .collect();

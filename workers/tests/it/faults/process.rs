@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use horchestra_core::kind::Kind;
 use horchestra_runtime::Metrics;
 use horchestra_service::Service;
 use horchestra_store::{Change, MemoryBackend, Retention, StoreOptions};
@@ -19,7 +17,7 @@ use horchestra_workers::scheduler::metrics::SchedulerMetrics;
 use horchestra_workers::scheduler::plugins::{Strategy, default_profile};
 use horchestra_workers::scheduler::reconcile::Scheduler;
 use horchestra_workers::sets::{SetMetrics, Sets};
-use horchestra_workers::substrate::{PassError, PassReport, Reconciler, Term};
+use horchestra_workers::substrate::{PassError, Reconciler, Term};
 use uuid::Uuid;
 
 use super::plane::{Plane, connect};
@@ -66,39 +64,6 @@ pub fn loops_on(plane: &Plane, service: &Service, metrics: &Metrics) -> [Box<dyn
         Box::new(GarbageCollection::new(at(), Limits::default(), metrics)),
         Box::new(Compaction::new(at(), Retention::default(), EventRetention::default(), metrics)),
     ]
-}
-
-/// A loop of whichever sort.
-pub struct Any(pub Box<dyn Reconciler>);
-
-impl Reconciler for Any {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn kinds(&self) -> &'static [Kind] {
-        self.0.kinds()
-    }
-
-    fn wakes(&self, change: &Change) -> bool {
-        self.0.wakes(change)
-    }
-
-    fn resync(&self) -> Duration {
-        self.0.resync()
-    }
-
-    fn begin_term(&mut self) {
-        self.0.begin_term();
-    }
-
-    fn end_term(&mut self) {
-        self.0.end_term();
-    }
-
-    fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {
-        self.0.pass(term)
-    }
 }
 
 /// The process was killed.
