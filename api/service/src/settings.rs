@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use horchestra_core::gates::{Gate, Gates};
 use horchestra_core::ranges::Network;
+use horchestra_store::postgres::MIXED_UP;
 use horchestra_store::{ReadError, SchemaFault, Store};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,8 @@ pub enum SettingsError {
     Read(#[source] ReadError),
     #[error(transparent)]
     Schema(#[from] SchemaFault),
+    #[error("{MIXED_UP}")]
+    MixedUp,
     #[error("the cluster's settings are not readable by this version")]
     Unreadable(#[source] serde_json::Error),
     #[error(
@@ -226,6 +229,9 @@ impl ClusterSettings {
     }
 
     async fn begin(store: &Store, wanted: &Wanted) -> Result<ClusterSettings, SettingsError> {
+        if store.mixes_statements().await.map_err(SettingsError::Read)? {
+            return Err(SettingsError::MixedUp);
+        }
         let schema = store.schema().await.map_err(SettingsError::Read)?;
         if let Some(fault) = schema.fault() {
             return Err(fault.into());

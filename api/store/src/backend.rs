@@ -49,6 +49,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use horchestra_core::kind::{Key, Kind};
 use tokio::sync::watch;
@@ -80,6 +81,15 @@ pub enum BackendError {
     /// The database raised an error on this very input; nothing was changed, and again would not help.
     #[error("the database refused the input: {0}")]
     Rejected(String),
+}
+
+/// Why a database that answers takes no writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unwritable {
+    #[error("the database is read only")]
+    ReadOnly,
+    #[error("the disk of the database is full")]
+    Full,
 }
 
 /// Which database this is. Any difference means that revisions known from before mean nothing here.
@@ -483,6 +493,15 @@ pub trait Backend: Send + Sync + 'static {
 
     /// See the module `schema`. A backend without a schema is what this program knows.
     fn schema(&self) -> Answer<'_, Schema> {
+        /// Whether the way to the database mixes up what different processes send, so that nothing may go there.
+        fn mixes_statements(&self) -> Answer<'_, bool> {
+            async { Ok(false) }.boxed()
+        }
+
+        /// Why writes are refused, while they are.
+        fn unwritable(&self) -> Option<Unwritable> {
+            None
+        }
         Box::pin(std::future::ready(Ok(Schema { newest: Some(0), needed: 0, known: 0 })))
     }
 
