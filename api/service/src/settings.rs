@@ -217,10 +217,13 @@ impl ClusterSettings {
     /// How a process begins: looks whether it can work on the schema of its database, and does as
     /// [`ClusterSettings::agree`]. Waits for a database that cannot be reached yet.
     pub async fn agree_patiently(store: &Store, wanted: Wanted) -> Result<ClusterSettings, SettingsError> {
+        let mut said = false;
         loop {
             match ClusterSettings::begin(store, &wanted).await {
                 Err(SettingsError::Read(error)) => {
-                    tracing::warn!(%error, "waiting for the cluster's settings");
+                    if !std::mem::replace(&mut said, true) {
+                        tracing::warn!(%error, "waiting for the cluster's settings");
+                    }
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
                 decided => return decided,

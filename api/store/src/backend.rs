@@ -49,7 +49,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use horchestra_core::kind::{Key, Kind};
 use tokio::sync::watch;
@@ -493,16 +492,17 @@ pub trait Backend: Send + Sync + 'static {
 
     /// See the module `schema`. A backend without a schema is what this program knows.
     fn schema(&self) -> Answer<'_, Schema> {
-        /// Whether the way to the database mixes up what different processes send, so that nothing may go there.
-        fn mixes_statements(&self) -> Answer<'_, bool> {
-            async { Ok(false) }.boxed()
-        }
-
-        /// Why writes are refused, while they are.
-        fn unwritable(&self) -> Option<Unwritable> {
-            None
-        }
         Box::pin(std::future::ready(Ok(Schema { newest: Some(0), needed: 0, known: 0 })))
+    }
+
+    /// Whether the way to the database mixes up what different processes send, so that nothing may go there.
+    fn mixes_statements(&self) -> Answer<'_, bool> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    /// Why writes are refused, while they are.
+    fn unwritable(&self) -> Option<Unwritable> {
+        None
     }
 
     /// See the module `survey`. A backend with nothing to say answers nothing.
