@@ -71,7 +71,7 @@ pub enum SettingsError {
     Read(#[source] ReadError),
     #[error(transparent)]
     Schema(#[from] SchemaFault),
-    #[error("{MIXED_UP}")]
+    #[error("{}", MIXED_UP)]
     MixedUp,
     #[error("the cluster's settings are not readable by this version")]
     Unreadable(#[source] serde_json::Error),

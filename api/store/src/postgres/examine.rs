@@ -98,7 +98,7 @@ pub(super) const COMPARE: &str = "with s as materialized (select t.oldest, \
 pub async fn examine(url: &str, listen_url: Option<&str>) -> Result<Examination, ExamineError> {
     let options = |url: &str| {
         let options: PgConnectOptions = url.parse().map_err(ExamineError::Url)?;
-        Ok(options.application_name("horchestra-check"))
+        Ok::<_, ExamineError>(options.application_name("horchestra-check"))
     };
     let (way, listening) = (Way::new(options(url)?), options(listen_url.unwrap_or(url))?);
     let reach = Duration::from_secs(10);

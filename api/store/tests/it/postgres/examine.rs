@@ -49,6 +49,7 @@ async fn heads_that_are_not_as_the_log_says_are_found() {
     let sound = examine(database.url(), None).await.expect("looked over");
     assert_eq!((sound.disagreements.clone(), sound.compared), (Vec::new(), 6));
     assert_eq!((sound.schema.newest, sound.encoding.as_str()), (Some(sound.schema.known), "UTF8"));
+    assert_eq!((sound.read_only, sound.lends, sound.hears), (false, false, Some(true)));
     assert!(sound.version_number >= 140_000 && sound.clock_ahead.abs() < 60_000_000, "{sound:?}");
 
     let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
