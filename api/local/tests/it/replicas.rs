@@ -206,8 +206,14 @@ impl Replicas {
         self.start(part, programs).await;
     }
 
+    /// The balancer before the API.
     pub fn address(&self) -> SocketAddr {
         self.api
+    }
+
+    /// Where one process listens.
+    pub fn address_of(&self, part: Part) -> SocketAddr {
+        loopback(self.ports[&part].listen)
     }
 
     pub fn pki_folder(&self) -> PathBuf {

@@ -1,14 +1,15 @@
 //! Clients that are as strict as clients may be: a connection may be closed on them, and a request that got no answer is
 //! sent again on another. Everything else that goes wrong is written down.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -17,9 +18,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
+use tokio_stream::wrappers::ReceiverStream;
 
 /// For how long a request may find nobody. A replica that is being replaced is passed over by the balancer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -105,6 +108,26 @@ impl Wire {
         })
     }
 
+    /// Half of a request that creates `object`, to this very replica. The rest is up to the caller.
+    pub async fn half(&self, replica: SocketAddr, path: &str, object: &Value) -> Half {
+        let stream = TcpStream::connect(replica).await.unwrap();
+        let name = ServerName::IpAddress(replica.ip().into());
+        let tls = self.one.connect(name, stream).await.unwrap();
+        let (mut requests, connection) = http1::handshake(TokioIo::new(tls)).await.unwrap();
+        tokio::spawn(connection);
+        let mut first = object.to_string().into_bytes();
+        let rest = first.split_off(first.len() / 2);
+        let (sender, body) = mpsc::channel::<Result<Frame<Bytes>, Infallible>>(1);
+        let request = Request::post(path)
+            .header("host", replica.to_string())
+            .header("content-type", "application/json")
+            .body(StreamBody::new(ReceiverStream::new(body)))
+            .unwrap();
+        let answer = tokio::spawn(async move { requests.send_request(request).await });
+        sender.send(Ok(Frame::data(first.into()))).await.unwrap();
+        Half { sender, rest: rest.into(), answer }
+    }
+
     pub fn request(&self, method: &Method, path: &str, body: Option<&Value>) -> Request<Full<Bytes>> {
         let content_type =
             if *method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
@@ -116,6 +139,27 @@ impl Wire {
             .body(Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default())))
             .unwrap()
     }
+}
+
+/// A request that a replica has begun to read.
+pub struct Half {
+    sender: mpsc::Sender<Result<Frame<Bytes>, Infallible>>,
+    rest: Bytes,
+    answer: JoinHandle<hyper::Result<Response<Incoming>>>,
+}
+
+impl Half {
+    /// Sends the rest: the code of the answer, and whether it says that the connection ends.
+    pub async fn finish(self) -> hyper::Result<(u16, bool)> {
+        let _ = self.sender.send(Ok(Frame::data(self.rest))).await;
+        drop(self.sender);
+        let response = self.answer.await.unwrap()?;
+        Ok((response.status().as_u16(), says_the_end(&response)))
+    }
+}
+
+fn says_the_end<T>(response: &Response<T>) -> bool {
+    response.headers().get("connection").is_some_and(|value| value == "close")
 }
 
 enum Sender {
@@ -207,6 +251,7 @@ impl Caller {
                 }
             };
             count(&tally.requests);
+            let ends = says_the_end(&response);
             let (parts, body) = response.into_parts();
             let text = match body.collect().await {
                 Ok(body) => body.to_bytes(),
@@ -215,7 +260,7 @@ impl Caller {
                     return None;
                 }
             };
-            if parts.headers.get("connection").is_some_and(|value| value == "close") {
+            if ends {
                 count(&tally.announced);
                 connection.bury(&tally).await;
             } else {
