@@ -30,4 +30,5 @@ mod soak;
 mod stack;
 mod tour;
 mod tracing;
+mod unwritable;
 mod volumes;
