@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build up down status test lint soak bench bench-scheduler compose-test instructions \
+.PHONY: help build up down status test lint soak upgrade-test bench bench-scheduler compose-test instructions \
 	record-release
 
 # Options of `make up`, as variables: make up NODES=5 API_REPLICAS=2 DETACH=1
@@ -37,6 +37,7 @@ status: ## Say what runs
 test: ## Run every test (starts what it needs)
 	@command -v kubectl >/dev/null || echo "NOTE: no kubectl on PATH; the kubectl tests will say so and pass over"
 	@command -v prometheus >/dev/null || echo "NOTE: no prometheus on PATH; its test will say so and pass over most of it"
+	@command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || echo "NOTE: no pgbouncer on PATH; its tests will say so and pass over"
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		$(CARGO) nextest run --locked --workspace; \
 	else \
@@ -65,6 +66,15 @@ SOAK := $(if $(ROUNDS),--rounds $(ROUNDS),--minutes $(or $(MINUTES),30))
 soak: build ## Break things under load for MINUTES=30 (or ROUNDS=n things) and check every change (PART=leaders or gateways)
 	$(if $(filter-out gateways,$(or $(PART),leaders)),@$(LOCAL) soak $(SOAK))
 	$(if $(filter-out leaders,$(or $(PART),gateways)),@$(LOCAL) soak gateways $(SOAK) $(if $(NODES),--nodes $(NODES)))
+
+# The other revision is built in a tree and a folder of its own; a second run from there finds it built.
+upgrade-test: ## Upgrade a stack under load from the programs of another revision (FROM=v0.1.0; UPGRADE_WITHOUT_GATEWAYS=1)
+	@test -n "$(FROM)" || { echo "From which revision? make upgrade-test FROM=<git revision>"; exit 2; }
+	@tree=$$(mktemp -d) && trap 'git worktree remove --force "$$tree"' EXIT && \
+	git worktree add --quiet --detach "$$tree" $(FROM) && \
+	(cd "$$tree" && CARGO_TARGET_DIR="$(abspath $(TARGET))/from" $(CARGO) build --locked $(BINARIES))
+	UPGRADE_FROM_BINARIES="$(abspath $(TARGET))/from/debug" $(CARGO) test --locked --workspace --test it \
+		rolling::an_upgrade_under_load_is_not_noticed -- --nocapture
 
 bench: ## Measure beside physical limits; the report goes to target/bench (BENCH='--quick --only writes': parts)
 	$(CARGO) build --locked --release $(BINARIES)

@@ -8,7 +8,9 @@
 //!
 //! A gateway may have a name that outlives it ([`Settings::name`]). Its next process ends the term of the one that
 //! died before the first node is back, so nodes do not wait for it to run out. While a process that bears the name
-//! lives, another one under the same name does not get it, and serves without: the two do not fight.
+//! lives, another one under the same name does not get it, and serves without: the two do not fight. Whether it lives is
+//! seen by its connections; through a pooler that lends them for single transactions nobody can see that, and its name is
+//! free when its term has run out.
 //!
 //! Suspended means: no push, no new session, no log, no write; streams stay open and reports wait in their
 //! slots. A failover of the database within [`Settings::give_up_after`] therefore costs no node its stream.

@@ -6,12 +6,12 @@
 //! running behind. What it knows is in files (pids, ports, logs), so `down` and `status` need no
 //! connection to it, and a supervisor that was killed is cleaned up after by the next `up` or `down`.
 
+pub mod balancer;
 pub mod bench;
 pub mod cli;
 pub mod cookbook;
 pub mod soak;
 
-mod balancer;
 mod client;
 mod down;
 mod journal;

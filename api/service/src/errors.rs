@@ -12,6 +12,8 @@ use crate::request::DoorError;
 
 /// Seconds after which a client should come back when the database is away.
 const RETRY_UNAVAILABLE: u32 = 2;
+/// Seconds after which a client should come back when somebody has to see to the database first.
+const RETRY_UNWRITABLE: u32 = 10;
 /// Seconds after which a client should come back when this process has too much to do.
 const RETRY_BUSY: u32 = 1;
 
@@ -44,6 +46,10 @@ pub(crate) fn commit_status(key: &Key, error: &CommitError) -> Status {
         CommitError::Unavailable => {
             Status::unavailable("the database is not available, nothing was written", RETRY_UNAVAILABLE)
         }
+        CommitError::Unwritable(why) => Status::unavailable(
+            format!("{why} and takes no writes, nothing was written; reading goes on"),
+            RETRY_UNWRITABLE,
+        ),
         CommitError::Unknown => {
             Status::timeout("the connection to the database was lost, the write may or may not have happened")
         }
@@ -107,7 +113,7 @@ pub(crate) fn door_error(key: &Key, error: &CommitError) -> DoorError {
         CommitError::Refused(Refusal::ClaimTaken { .. }) | CommitError::Rejected(_) => {
             DoorError::Refused(commit_status(key, error))
         }
-        CommitError::Busy | CommitError::Unavailable | CommitError::Unknown => {
+        CommitError::Busy | CommitError::Unavailable | CommitError::Unwritable(_) | CommitError::Unknown => {
             DoorError::Unavailable(commit_status(key, error))
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use horchestra_core::gates::{Gate, Gates};
 use horchestra_core::ranges::Network;
+use horchestra_store::postgres::MIXED_UP;
 use horchestra_store::{ReadError, SchemaFault, Store};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,8 @@ pub enum SettingsError {
     Read(#[source] ReadError),
     #[error(transparent)]
     Schema(#[from] SchemaFault),
+    #[error("{}", MIXED_UP)]
+    MixedUp,
     #[error("the cluster's settings are not readable by this version")]
     Unreadable(#[source] serde_json::Error),
     #[error(
@@ -214,10 +217,13 @@ impl ClusterSettings {
     /// How a process begins: looks whether it can work on the schema of its database, and does as
     /// [`ClusterSettings::agree`]. Waits for a database that cannot be reached yet.
     pub async fn agree_patiently(store: &Store, wanted: Wanted) -> Result<ClusterSettings, SettingsError> {
+        let mut said = false;
         loop {
             match ClusterSettings::begin(store, &wanted).await {
                 Err(SettingsError::Read(error)) => {
-                    tracing::warn!(%error, "waiting for the cluster's settings");
+                    if !std::mem::replace(&mut said, true) {
+                        tracing::warn!(%error, "waiting for the cluster's settings");
+                    }
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
                 decided => return decided,
@@ -226,6 +232,9 @@ impl ClusterSettings {
     }
 
     async fn begin(store: &Store, wanted: &Wanted) -> Result<ClusterSettings, SettingsError> {
+        if store.mixes_statements().await.map_err(SettingsError::Read)? {
+            return Err(SettingsError::MixedUp);
+        }
         let schema = store.schema().await.map_err(SettingsError::Read)?;
         if let Some(fault) = schema.fault() {
             return Err(fault.into());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use horchestra_auth::KeyRing;
 use horchestra_service::sealing::missing_keys;
-use horchestra_store::postgres::{Examination, ExamineError, NAMED, examine};
+use horchestra_store::postgres::{Examination, ExamineError, MIXED_UP, NAMED, examine};
 use horchestra_store::{Schema, SchemaFault};
 
 use super::{CheckArgs, Finding, because};
@@ -16,7 +16,8 @@ const OLDEST_SERVER: i32 = 140_000;
 const CLOCKS_APART: u64 = 5_000_000;
 
 pub(super) async fn look(args: &CheckArgs) -> Vec<Finding> {
-    let found = match examine(&args.database.database_url).await {
+    let listen_url = args.database.database_listen_url.as_deref();
+    let found = match examine(&args.database.database_url, listen_url).await {
         Ok(found) => found,
         Err(error) => {
             let advice = match &error {
@@ -24,6 +25,7 @@ pub(super) async fn look(args: &CheckArgs) -> Vec<Finding> {
                 ExamineError::Connect(_) | ExamineError::Patience(_) => {
                     "see whether PostgreSQL runs, may be reached from here, and knows the user"
                 }
+                ExamineError::MixedUp => MIXED_UP,
                 ExamineError::Read(_) => {
                     "connect as the owner of the schema, or as a user in the role horchestra_runtime"
                 }
@@ -52,6 +54,7 @@ fn judge(found: &Examination) -> Vec<Finding> {
         findings.push(Finding::bad("encoding", &found.encoding, advice));
     }
     findings.extend(found.settings.iter().map(|(name, value)| setting(name, value)));
+    findings.extend(way(found));
     findings.push(migrations(&found.schema));
     let seconds = |micros: i64| {
         format!("{}.{:03} s", micros.unsigned_abs() / 1_000_000, micros.unsigned_abs() / 1000 % 1000)
@@ -85,12 +88,44 @@ fn setting(name: &str, value: &str) -> Finding {
         "synchronous_commit" => (true, ""),
         "max_connections" => (
             value.parse::<u32>().is_ok_and(|most| most >= 40),
-            "raise it: every process takes up to 13 (--database-connections)",
+            "raise it: every process takes up to 14 (--database-connections)",
         ),
         _ => (true, ""),
     };
     let found = format!("{name} = {value}");
     if well { Finding::good("settings", found) } else { Finding::bad("settings", found, advice) }
+}
+
+/// What is said to the database arrives, and what it says.
+fn way(found: &Examination) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if found.read_only {
+        let advice = "it is a standby, or default_transaction_read_only is on: promote it, set that off, or name the \
+            primary";
+        findings.push(Finding::bad("writes", "the database is read only", advice));
+    }
+    if found.lends {
+        let advice = "it keeps prepared statements apart, which is what matters; limits on statements are to be given to \
+            the user (alter role … set statement_timeout), and `migrate` needs a direct connection";
+        let lends = "through a pooler that lends connections for single transactions";
+        findings.push(Finding::warning("connections", lends, advice));
+    } else {
+        findings.push(Finding::good("connections", "each is a session of its own"));
+    }
+    findings.push(match found.hears {
+        Some(true) => Finding::good("notifications", "they arrive"),
+        Some(false) => Finding::warning(
+            "notifications",
+            "they do not arrive where processes listen, so changes are found by asking ten times a second",
+            "name a direct way with --database-listen-url",
+        ),
+        None => Finding::warning(
+            "notifications",
+            "whether they arrive could not be tried",
+            "see whether the way of --database-listen-url leads to the same database, and whether that takes writes",
+        ),
+    });
+    findings
 }
 
 fn migrations(schema: &Schema) -> Finding {
@@ -216,6 +251,9 @@ mod tests {
             encoding: "UTF8".into(),
             settings: vec![("fsync", "on".into()), ("max_connections", "100".into())],
             schema: Schema { newest: Some(14), needed: 0, known: 14 },
+            read_only: false,
+            lends: false,
+            hears: Some(true),
             clock_ahead: -20_000,
             clock_error: 100,
             processes: vec![("a".into(), "h/1".into(), env!("CARGO_PKG_VERSION").into())],
@@ -274,6 +312,10 @@ mod tests {
             (|it| it.encoding = "LATIN1".into(), "encoding", Verdict::Bad),
             (|it| it.settings[0].1 = "off".into(), "settings", Verdict::Bad),
             (|it| it.settings[1].1 = "20".into(), "settings", Verdict::Bad),
+            (|it| it.read_only = true, "writes", Verdict::Bad),
+            (|it| it.lends = true, "connections", Verdict::Warning),
+            (|it| it.hears = Some(false), "notifications", Verdict::Warning),
+            (|it| it.hears = None, "notifications", Verdict::Warning),
             (|it| it.schema.newest = None, "migrations", Verdict::Bad),
             (|it| it.schema.newest = Some(3), "migrations", Verdict::Bad),
             (|it| it.schema.newest = Some(99), "migrations", Verdict::Warning),

@@ -82,6 +82,15 @@ pub enum BackendError {
     Rejected(String),
 }
 
+/// Why a database that answers takes no writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unwritable {
+    #[error("the database is read only")]
+    ReadOnly,
+    #[error("the disk of the database is full")]
+    Full,
+}
+
 /// Which database this is. Any difference means that revisions known from before mean nothing here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
@@ -484,6 +493,16 @@ pub trait Backend: Send + Sync + 'static {
     /// See the module `schema`. A backend without a schema is what this program knows.
     fn schema(&self) -> Answer<'_, Schema> {
         Box::pin(std::future::ready(Ok(Schema { newest: Some(0), needed: 0, known: 0 })))
+    }
+
+    /// Whether the way to the database mixes up what different processes send, so that nothing may go there.
+    fn mixes_statements(&self) -> Answer<'_, bool> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    /// Why writes are refused, while they are.
+    fn unwritable(&self) -> Option<Unwritable> {
+        None
     }
 
     /// See the module `survey`. A backend with nothing to say answers nothing.

@@ -258,7 +258,7 @@ impl Sender {
                     let outcomes = done.items.into_iter().map(|result| result.map_err(CommitError::from));
                     Sent::Known(outcomes.collect())
                 }
-                Ok(Err(BackendError::Unavailable(_))) => Sent::Known(all(items, &CommitError::Unavailable)),
+                Ok(Err(BackendError::Unavailable(_))) => Sent::Known(all(items, &self.away())),
                 Ok(Err(BackendError::Unknown(_))) | Err(_) => Sent::Lost(nonce),
                 Ok(Err(BackendError::Rejected(reason))) => match items {
                     [_] => Sent::Known(all(items, &CommitError::Rejected(reason))),
@@ -267,6 +267,11 @@ impl Sender {
             }
         }
         .boxed()
+    }
+
+    /// What is told of a batch that certainly was not stored.
+    fn away(&self) -> CommitError {
+        self.backend.unwritable().map_or(CommitError::Unavailable, CommitError::from)
     }
 
     async fn halve(&self, items: &[Item]) -> Sent {

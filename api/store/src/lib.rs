@@ -78,7 +78,8 @@ pub mod types;
 pub use addresses::{AddressDemand, AddressLease, KnownAddress, Leased, MOST_LEASES};
 pub use announce::Announcement;
 pub use backend::{
-    Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings, Upkeep,
+    Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings,
+    Unwritable, Upkeep,
 };
 pub use horchestra_trace::Trace;
 pub use memory::{MemoryBackend, MemoryDatabase};

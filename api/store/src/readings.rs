@@ -69,7 +69,12 @@ impl Store {
                     "How long the database has not answered; 0 while it does",
                     health.disconnected_for.as_secs_f64(),
                 ),
-                ("store_listening", "Whether the connection for notifications stands", flag(tail.listening)),
+                ("store_listening", "Whether notifications are heard", flag(tail.listening)),
+                (
+                    "store_unwritable",
+                    "Whether the database answers and takes no writes",
+                    flag(self.backend().unwritable().is_some()),
+                ),
                 ("store_watchers", "Open watchers of the cache", number(metrics.watchers.get() as usize)),
                 ("store_queue_items", "Writes that wait for the committer", number(waiting.0)),
                 ("store_queue_limit_items", "Writes that may wait for the committer", number(waiting.1)),

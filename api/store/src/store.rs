@@ -581,7 +581,7 @@ impl Store {
         TailLag {
             revisions: hint.latest.saturating_sub(cache.progress().revision).max(0),
             since: tail.incomplete_for(),
-            listening: hint.connected,
+            listening: hint.connected && !hint.deaf,
         }
     }
 
@@ -598,6 +598,11 @@ impl Store {
     /// What the database says of itself.
     pub async fn survey(&self) -> Result<Survey, ReadError> {
         read(self.inner.backend.survey()).await
+    }
+
+    /// Whether the way to the database mixes up what different processes send, so that nothing may go there.
+    pub async fn mixes_statements(&self) -> Result<bool, ReadError> {
+        read(self.inner.backend.mixes_statements()).await
     }
 
     /// Which migrations the database has, and whether this program can do with them.

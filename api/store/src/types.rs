@@ -10,6 +10,7 @@ use horchestra_core::object::{self, Object};
 use horchestra_trace::Trace;
 use uuid::Uuid;
 
+use crate::backend::Unwritable;
 use crate::sealing;
 
 /// A position in the one global sequence of changes. The first change of a database is 1; 0 is "before
@@ -263,6 +264,9 @@ pub enum CommitError {
     /// The database cannot be reached; nothing was stored.
     #[error("the database is not available")]
     Unavailable,
+    /// The database can be reached and takes no writes; nothing was stored.
+    #[error(transparent)]
+    Unwritable(#[from] Unwritable),
     /// The connection was lost and the outcome could not be learnt.
     #[error("the outcome of the write is not known")]
     Unknown,

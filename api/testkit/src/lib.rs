@@ -18,6 +18,9 @@
 //!
 //! A test that hurts its PostgreSQL (stops it, kills it, fills it) starts a [`Cluster`] of its own.
 //!
+//! A test with a [`Pooler`] asks first whether PgBouncer is there ([`Pooler::program`]), says so when it is not, and
+//! passes over.
+//!
 //! `TEST_DATABASE_URL`, when set, names a server to use in place of the shared private one (a role that may
 //! create databases). [`Cluster::start`] never looks at it.
 
@@ -27,6 +30,7 @@ mod database;
 mod files;
 mod link;
 mod listed;
+mod pooler;
 mod shared;
 mod wait;
 mod warden;
@@ -37,4 +41,5 @@ pub use database::{Template, TestDatabase, empty_database, server_url};
 pub use files::{TempDir, free_port};
 pub use link::Link;
 pub use listed::tests_of;
+pub use pooler::{Pooler, Pooling};
 pub use wait::{Probe, eventually, eventually_blocking};

@@ -280,12 +280,10 @@ impl PostgresBackend {
             }
             sent => sent,
         };
-        let (done, newest) = answer.map_err(|error| {
-            let error = errors::of_change(error);
+        let (done, newest) = self.written(answer).inspect_err(|error| {
             if !matches!(error, BackendError::Unknown(_)) {
                 self.open.lock().remove(&nonce);
             }
-            error
         })?;
         self.open.lock().remove(&nonce);
         self.newest.fetch_max(newest, Ordering::Relaxed);

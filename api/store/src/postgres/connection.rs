@@ -30,7 +30,7 @@ impl PostgresBackend {
     ) -> Result<PgQueryResult, BackendError> {
         let mut lane = self.general.lane().await.map_err(errors::of_connect)?;
         let outcome = timeout(CALL_LIMIT, self.observed(statement, query.execute(&mut *lane))).await;
-        lane.end(outcome).map_err(errors::of_change)
+        self.written(lane.end(outcome))
     }
 
     /// As [`PostgresBackend::change_some`], for a term that must not run out because everybody reads: on the connections
@@ -42,7 +42,7 @@ impl PostgresBackend {
     ) -> Result<Vec<PgRow>, BackendError> {
         let mut lane = self.writer.lane().await.map_err(errors::of_connect)?;
         let outcome = timeout(CALL_LIMIT, self.observed(statement, query.fetch_all(&mut *lane))).await;
-        lane.end(outcome).map_err(errors::of_change)
+        self.written(lane.end(outcome))
     }
 
     /// As [`PostgresBackend::change`], for the rows that come back.
@@ -53,7 +53,7 @@ impl PostgresBackend {
     ) -> Result<Vec<PgRow>, BackendError> {
         let mut lane = self.general.lane().await.map_err(errors::of_connect)?;
         let outcome = timeout(CALL_LIMIT, self.observed(statement, query.fetch_all(&mut *lane))).await;
-        lane.end(outcome).map_err(errors::of_change)
+        self.written(lane.end(outcome))
     }
 
     /// As [`PostgresBackend::change`], for the one row that comes back.
@@ -64,6 +64,6 @@ impl PostgresBackend {
     ) -> Result<PgRow, BackendError> {
         let mut lane = self.general.lane().await.map_err(errors::of_connect)?;
         let outcome = timeout(CALL_LIMIT, self.observed(statement, query.fetch_one(&mut *lane))).await;
-        lane.end(outcome).map_err(errors::of_change)
+        self.written(lane.end(outcome))
     }
 }

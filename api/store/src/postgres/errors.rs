@@ -2,7 +2,8 @@
 
 use sqlx::Error;
 
-use crate::backend::BackendError;
+use super::between::{self, MIXED_UP};
+use crate::backend::{BackendError, Unwritable};
 
 /// The schema could not be brought up to date, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,11 @@ pub enum MigrateError {
          version, or was built from changed files. Use a released one"
     )]
     Changed(i64),
+    #[error(
+        "the database is reached through a pooler that lends connections for single transactions, over which nobody can \
+         make sure that no two migrate at once: name the database itself with --database-url"
+    )]
+    Pooled,
     #[error("a migration failed and was taken back; the ones before it stay. What runs can go on")]
     Run(#[source] sqlx::migrate::MigrateError),
     #[error("the first objects could not be stored: migrate again")]
@@ -50,6 +56,15 @@ impl MigrateError {
             }
             error => MigrateError::Run(error),
         }
+    }
+}
+
+/// Whether a server that is there takes no writes, and why.
+pub(super) fn unwritable(error: &Error) -> Option<Unwritable> {
+    match code(error)?.as_str() {
+        "25006" => Some(Unwritable::ReadOnly),
+        "53100" => Some(Unwritable::Full),
+        _ => None,
     }
 }
 
@@ -77,11 +92,19 @@ pub fn lacks_partition(error: &Error) -> bool {
 /// A read failed: nothing can have changed.
 pub fn of_read(error: Error) -> BackendError {
     match &error {
-        Error::Database(database) if blames_input(database.code().as_deref().unwrap_or("")) => {
+        Error::Database(database)
+            if blames_input(database.code().as_deref().unwrap_or("")) && !between::is_mix_up(&error) =>
+        {
             BackendError::Rejected(error.to_string())
         }
+        Error::Database(_) if between::is_mix_up(&error) => mixed_up(&error),
         _ => BackendError::Unavailable(error.to_string()),
     }
+}
+
+/// It is said before anything is run.
+fn mixed_up(error: &Error) -> BackendError {
+    BackendError::Unavailable(format!("{error}: {MIXED_UP}"))
 }
 
 /// No connection was to be had: nothing was sent.
@@ -97,6 +120,8 @@ pub fn of_change(error: Error) -> BackendError {
             let code = code.as_deref().unwrap_or("");
             if code == GIVEN_UP {
                 BackendError::Rejected(error.to_string())
+            } else if between::is_mix_up(&error) {
+                mixed_up(&error)
             } else if code.starts_with("57P") {
                 // The server ends the session; whether before or after the commit cannot be told.
                 BackendError::Unknown(error.to_string())

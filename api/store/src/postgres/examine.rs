@@ -4,10 +4,11 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions, Connection, Row};
+use sqlx::{Connection, Row};
 use tokio::time::timeout;
 
-use super::{fitness, migrate, statements};
+use super::between::Way;
+use super::{fitness, listen, migrate, statements};
 use crate::schema::Schema;
 
 /// What is wrong with reaching or reading a database.
@@ -21,6 +22,8 @@ pub enum ExamineError {
     Patience(Duration),
     #[error("the database cannot be read")]
     Read(#[source] sqlx::Error),
+    #[error("the way to the database mixes up prepared statements")]
+    MixedUp,
 }
 
 /// What was found.
@@ -33,6 +36,12 @@ pub struct Examination {
     /// Name and value of every setting that matters.
     pub settings: Vec<(&'static str, String)>,
     pub schema: Schema,
+    /// It takes no writes: a standby, or set so.
+    pub read_only: bool,
+    /// Connections are lent for one transaction at a time.
+    pub lends: bool,
+    /// Whether notifications arrive where a process would listen; `None`: it could not be tried.
+    pub hears: Option<bool>,
     /// How far the database's clock is ahead of this machine's, in microseconds, to within `clock_error`.
     pub clock_ahead: i64,
     pub clock_error: i64,
@@ -85,22 +94,34 @@ pub(super) const COMPARE: &str = "with s as materialized (select t.oldest, \
         coalesce((select array_agg(case w.kind when 0 then w.what else inspect.kind_name(w.kind) || ' ' || \
             concat_ws('/', nullif(w.ns, ''), w.name) || ': ' || w.what end) from (select * from wrong limit $1) w), '{}') as wrong";
 
-/// Looks the database over.
-pub async fn examine(url: &str) -> Result<Examination, ExamineError> {
-    let options: PgConnectOptions = url.parse().map_err(ExamineError::Url)?;
-    let options = options.application_name("horchestra-check");
+/// Looks the database over, and whether notifications arrive on `listen_url`, which is `url` where there is none.
+pub async fn examine(url: &str, listen_url: Option<&str>) -> Result<Examination, ExamineError> {
+    let options = |url: &str| {
+        let options: PgConnectOptions = url.parse().map_err(ExamineError::Url)?;
+        Ok::<_, ExamineError>(options.application_name("horchestra-check"))
+    };
+    let (way, listening) = (Way::new(options(url)?), options(listen_url.unwrap_or(url))?);
     let reach = Duration::from_secs(10);
-    let connected = timeout(reach, options.connect()).await.map_err(|_| ExamineError::Patience(reach))?;
+    let late = |_| ExamineError::Patience(reach);
+    let between = timeout(reach, way.between()).await.map_err(late)?.map_err(ExamineError::Connect)?;
+    if between.mixes {
+        return Err(ExamineError::MixedUp);
+    }
+    let connected = timeout(reach, way.connect()).await.map_err(late)?;
     let mut connection = connected.map_err(ExamineError::Connect)?;
     let found = timeout(PATIENCE, look(&mut connection)).await.map_err(|_| ExamineError::Patience(PATIENCE));
     // Read only: however it is closed, nothing is lost.
     let _ = connection.close().await;
-    found?.map_err(ExamineError::Read)
+    let mut found = found?.map_err(ExamineError::Read)?;
+    found.lends = between.lends;
+    found.hears = listen::hears(&listening, &way).await;
+    Ok(found)
 }
 
 async fn look(connection: &mut PgConnection) -> Result<Examination, sqlx::Error> {
     let about = "select current_setting('server_version') as version, \
-        current_setting('server_version_num')::int as version_number, current_setting('server_encoding') as encoding";
+        current_setting('server_version_num')::int as version_number, current_setting('server_encoding') as encoding, \
+        current_setting('transaction_read_only') = 'on' as read_only";
     let about = sqlx::query(about).fetch_one(&mut *connection).await?;
     let mut settings = Vec::with_capacity(SETTINGS.len());
     for name in SETTINGS {
@@ -114,6 +135,9 @@ async fn look(connection: &mut PgConnection) -> Result<Examination, sqlx::Error>
         encoding: about.try_get("encoding")?,
         settings,
         schema: Schema { newest: None, needed: 0, known: migrate::newest() },
+        read_only: about.try_get("read_only")?,
+        lends: false,
+        hears: None,
         clock_ahead,
         clock_error,
         processes: Vec::new(),

@@ -15,14 +15,16 @@
 //! that takes. This costs a round trip per commit, and a vanished host takes the pool with it.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, Object, PoolError, QueueMode, RecycleResult};
-use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions, Connection};
+use sqlx::Connection;
+use sqlx::postgres::PgConnection;
 use tokio::sync::Semaphore;
 use tokio::time::error::Elapsed;
 
+use super::between::Way;
 use super::statements;
 use crate::readings::PoolUse;
 
@@ -37,7 +39,7 @@ pub(super) const LOAD_LIMIT: Duration = Duration::from_secs(65);
 const MADE_TOGETHER: usize = 2;
 
 struct Connector {
-    way: PgConnectOptions,
+    way: Arc<Way>,
     making: Semaphore,
 }
 
@@ -65,8 +67,8 @@ pub(super) struct Lanes(managed::Pool<Connector>);
 
 impl Lanes {
     /// `size` connections at most, made when they are needed.
-    pub(super) fn new(connect: PgConnectOptions, size: u32) -> Lanes {
-        let pool = managed::Pool::builder(Connector { way: connect, making: Semaphore::new(MADE_TOGETHER) })
+    pub(super) fn new(way: Arc<Way>, size: u32) -> Lanes {
+        let pool = managed::Pool::builder(Connector { way, making: Semaphore::new(MADE_TOGETHER) })
             .max_size(size as usize)
             // The one used last has its statements and their plans in the server's caches.
             .queue_mode(QueueMode::Lifo)
@@ -178,10 +180,9 @@ impl DerefMut for Lane {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use sqlx::postgres::PgSslMode;
+    use sqlx::postgres::{PgConnectOptions, PgSslMode};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -208,7 +209,7 @@ mod tests {
             served.join_all().await;
         });
         let way = PgConnectOptions::new().host("127.0.0.1").port(port).ssl_mode(PgSslMode::Disable);
-        let lanes = Lanes::new(way, all);
+        let lanes = Lanes::new(Arc::new(Way::known(way)), all);
         let asked = (0..all).map(|_| async { lanes.lane().await.is_err() });
         assert!(futures::future::join_all(asked).await.into_iter().all(|failed| failed));
         server.await.unwrap();

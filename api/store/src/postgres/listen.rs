@@ -3,19 +3,22 @@
 //!
 //! A connection may take the order to listen and yet never hear anything: through a pooler that lends servers for one
 //! transaction at a time, or to another database by mistake. So each new one is tried out with an announcement of
-//! our own, made the way that commits go. One that stays deaf is said to be, once, and goes on: nothing relies on
-//! being told, and the log is then asked more often.
+//! our own, made the way that commits go. Only that announcement shows anything, and only in time: such a pooler leaves
+//! the order with some server, and lets through what comes from there while it happens to lend it to this connection.
+//! One that stays deaf is said to be, once, and goes on: nothing relies on being told, and the log is then asked more
+//! often. It is tried out again now and then, since whoever is in a hurry may have been slow and not deaf.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::between::Way;
 use super::lanes::CALL_LIMIT;
 use super::statements::{self, CHANNEL, LEASE_GIVEN_UP};
 use crate::backend::Hint;
@@ -32,13 +35,15 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(4);
 
 /// How long an announcement of our own may take to come back.
 const TRIAL_LIMIT: Duration = Duration::from_secs(3);
+/// How long until a connection that was not shown to hear is tried out again.
+const TRIAL_PAUSE: Duration = Duration::from_secs(30);
 
 /// How the database is reached.
 pub(super) struct Ways {
     /// By the connection that listens.
     pub listening: PgConnectOptions,
     /// By everything else.
-    pub announcing: PgConnectOptions,
+    pub announcing: Arc<Way>,
 }
 
 /// Where it is put down.
@@ -69,19 +74,7 @@ pub(super) async fn listen(ways: Ways, heard: Heard, stop: CancellationToken) {
 
 /// Listens until the connection breaks; whether it ever stood.
 async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
-    // Its own connection, never one that other work waits for.
-    let pool = PgPoolOptions::new()
-        .max_connections(1)
-        .acquire_timeout(CONNECT_LIMIT)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .connect_lazy_with(ways.listening.clone());
-    let listening = async {
-        let mut listener = PgListener::connect_with(&pool).await?;
-        listener.listen(CHANNEL).await?;
-        Ok::<_, sqlx::Error>(listener)
-    };
-    let mut listener = match listening.await {
+    let mut listener = match listener(&ways.listening).await {
         Ok(listener) => listener,
         Err(error) => {
             tracing::debug!(%error, "cannot listen for changes");
@@ -94,23 +87,35 @@ async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
     });
     // Some may have been given up while nobody listened.
     heard.leases.send_modify(|released| *released += 1);
-    let trial = Uuid::new_v4().to_string();
-    let announced = announce(&ways.announcing, &trial).await;
-    let mut trial_ends = announced.then(|| Instant::now() + TRIAL_LIMIT);
+    let mut trial: Option<Trial> = None;
+    let mut next_trial = Some(Instant::now());
+    let mut quiet_until = Instant::now() + QUIET_LIMIT;
     loop {
-        let patience = trial_ends.map_or(QUIET_LIMIT, |ends| ends.saturating_duration_since(Instant::now()));
-        match timeout(patience, listener.try_recv()).await {
+        if next_trial.is_some_and(|due| due <= Instant::now()) {
+            trial = Trial::begin(&ways.announcing).await;
+            next_trial = Some(Instant::now() + TRIAL_PAUSE);
+        }
+        let ends = trial.as_ref().map(|trial| trial.ends);
+        let wake = [ends, next_trial].into_iter().flatten().fold(quiet_until, Instant::min);
+        match timeout_at(wake, listener.try_recv()).await {
             Ok(Ok(Some(notification))) => {
-                trial_ends = None;
-                heard.hint.send_if_modified(|hint| std::mem::take(&mut hint.deaf));
+                quiet_until = Instant::now() + QUIET_LIMIT;
                 let payload = notification.payload();
-                if payload == LEASE_GIVEN_UP {
+                if trial.as_ref().is_some_and(|trial| trial.said == payload) {
+                    (trial, next_trial) = (None, None);
+                    if heard.hint.send_if_modified(|hint| std::mem::take(&mut hint.deaf)) {
+                        tracing::info!("notifications arrive on the connection that listens");
+                    }
+                } else if payload == LEASE_GIVEN_UP {
                     heard.leases.send_modify(|released| *released += 1);
                 } else if let Ok(latest) = payload.parse() {
                     heard.hint.send_modify(|hint| hint.latest = latest);
                 }
             }
-            Err(_) if trial_ends.take().is_some() => {
+            // A lost connection. What was missed meanwhile is read by those who see `connections` grow.
+            Ok(Ok(None) | Err(_)) => return true,
+            Err(_) if ends.is_some_and(|ends| ends <= Instant::now()) => {
+                trial = None;
                 if heard.hint.send_if_modified(|hint| !std::mem::replace(&mut hint.deaf, true)) {
                     heard.leases.send_modify(|released| *released += 1);
                     tracing::warn!(
@@ -120,21 +125,64 @@ async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
                     );
                 }
             }
-            // A lost connection. What was missed meanwhile is read by those who see `connections` grow.
-            Ok(Ok(None) | Err(_)) => return true,
-            Err(_) => {
-                let asked = sqlx::query(statements::ALIVE.sql).execute(&mut listener);
+            Err(_) if quiet_until <= Instant::now() => {
+                // Nothing is prepared: through a pooler, that might be on somebody else's server.
+                let asked = sqlx::raw_sql(statements::ALIVE.sql).execute(&mut listener);
                 if !matches!(timeout(CALL_LIMIT, asked).await, Ok(Ok(_))) {
                     tracing::debug!("the connection that listens for changes is dead");
                     return true;
                 }
+                quiet_until = Instant::now() + QUIET_LIMIT;
             }
+            Err(_) => {}
         }
     }
 }
 
+/// An announcement that is waited for. Nobody else can have made it, or make it again.
+struct Trial {
+    said: String,
+    ends: Instant,
+}
+
+impl Trial {
+    /// `None`: it could not be made, and nothing is known.
+    async fn begin(way: &Way) -> Option<Trial> {
+        let said = Uuid::new_v4().to_string();
+        announce(way, &said).await.then(|| Trial { said, ends: Instant::now() + TRIAL_LIMIT })
+    }
+}
+
+/// Whether an announcement arrives on a connection that listens, for whoever looks a database over; `None`: it could not
+/// be tried.
+pub(super) async fn hears(listening: &PgConnectOptions, announcing: &Way) -> Option<bool> {
+    let mut listener = timeout(CONNECT_LIMIT, listener(listening)).await.ok()?.ok()?;
+    let trial = Trial::begin(announcing).await?;
+    loop {
+        match timeout_at(trial.ends, listener.try_recv()).await {
+            Ok(Ok(Some(notification))) if notification.payload() == trial.said => return Some(true),
+            Ok(Ok(Some(_))) => {}
+            Ok(_) => return None,
+            Err(_) => return Some(false),
+        }
+    }
+}
+
+/// A connection that listens: its own, never one that other work waits for.
+async fn listener(way: &PgConnectOptions) -> Result<PgListener, sqlx::Error> {
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(CONNECT_LIMIT)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .connect_lazy_with(way.clone());
+    let mut listener = PgListener::connect_with(&pool).await?;
+    listener.listen(CHANNEL).await?;
+    Ok(listener)
+}
+
 /// Says `trial` on the channel, the way that commits go; whether it was said.
-async fn announce(way: &PgConnectOptions, trial: &str) -> bool {
+async fn announce(way: &Way, trial: &str) -> bool {
     let said = async {
         let mut connection: PgConnection = way.connect().await?;
         sqlx::query(statements::NOTIFY.sql).bind(CHANNEL).bind(trial).execute(&mut connection).await?;

@@ -225,7 +225,7 @@ impl PostgresBackend {
     async fn alter(&self, sql: String) -> Result<(), BackendError> {
         let mut lane = self.general.lane().await.map_err(errors::of_connect)?;
         let outcome = timeout(CALL_LIMIT, sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *lane)).await;
-        lane.end(outcome).map_err(errors::of_change)?;
+        self.written(lane.end(outcome))?;
         Ok(())
     }
 }

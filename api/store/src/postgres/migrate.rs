@@ -20,7 +20,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection, Row, SqlSafeStr};
 use uuid::Uuid;
 
-use super::{MigrateError, Options, PostgresBackend};
+use super::{MigrateError, Options, PostgresBackend, between};
 use crate::backend::{Backend, BackendError};
 use crate::types::{Attribution, Columns, Draft, Guard, Index, Item, Op};
 
@@ -42,6 +42,7 @@ pub const MIGRATIONS: &[(i64, &str, &str)] = &[
     (14, "inspect", include_str!("../../../../migrations/0014_inspect.sql")),
     (15, "spans", include_str!("../../../../migrations/0015_spans.sql")),
     (16, "put_back", include_str!("../../../../migrations/0016_put_back.sql")),
+    (17, "unseen_gateways", include_str!("../../../../migrations/0017_unseen_gateways.sql")),
 ];
 
 /// Held while migrating; another than the driver's own, which does not cover the making of its table.
@@ -97,6 +98,10 @@ pub async fn migrate_schema_to(url: &str, newest: i64) -> Result<(), MigrateErro
 /// A connection that holds the lock until it is closed.
 async fn locked(url: &str) -> Result<PgConnection, MigrateError> {
     let options: PgConnectOptions = url.parse().map_err(MigrateError::Url)?;
+    // The lock below is a session's.
+    if between::find_out(&options).await.map_err(MigrateError::Connect)?.lends {
+        return Err(MigrateError::Pooled);
+    }
     let mut connection = options.connect().await.map_err(MigrateError::Connect)?;
     sqlx::query("select pg_advisory_lock($1)")
         .bind(LOCK)

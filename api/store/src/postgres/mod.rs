@@ -31,11 +31,15 @@
 //! `horchestra_runtime` cannot, since these functions run as their owner and nothing else may write there (upkeep of
 //! the log takes the owner). [`examine()`] finds what was written by hand.
 //!
-//! A pooler that lends connections for one transaction at a time has to keep prepared statements apart (PgBouncer
-//! documents that it does from 1.21 on), and passes no notifications on: the connection that listens can go another way
-//! ([`Options::listen_url`]), and where it hears nothing the log is asked more often ([`listen`]).
+//! A pooler that lends connections for one transaction at a time has to keep prepared statements apart, as PgBouncer
+//! does from 1.21 on; through one that does not nothing is sent ([`between`]). It passes no notifications on: the
+//! connection that listens can go another way ([`Options::listen_url`]), and where it hears nothing the log is asked
+//! more often ([`listen`]).
+//!
+//! A server that answers and takes no writes (a standby, a full disk) is said to be so, once ([`refusal`]).
 
 mod addresses;
+mod between;
 mod commit;
 mod connection;
 mod encode;
@@ -49,6 +53,7 @@ mod maintain;
 mod migrate;
 mod presence;
 mod pushes;
+mod refusal;
 mod rows;
 mod sealing;
 mod segments;
@@ -75,7 +80,7 @@ use crate::addresses::{AddressDemand, AddressLease, KnownAddress, Leased};
 use crate::announce::Announcement;
 use crate::backend::{
     Answer, Backend, BackendError, Changes, ClaimRow, Done, Head, Hint, HistoryOf, HistoryRow, Identity,
-    Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Upkeep,
+    Loaded, OwnedClaim, Pruned, Retention, Settings, Undone, Unwritable, Upkeep,
 };
 use crate::presence::{
     DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SeenSession, SessionClaim,
@@ -88,6 +93,8 @@ use crate::sealing::{KeyUse, Resealed, SealedBody, SealedStretch};
 use crate::survey::Survey;
 use crate::types::{Committed, Item, Revision};
 
+use between::Way;
+pub use between::{Between, MIXED_UP};
 pub use errors::MigrateError;
 pub use examine::{Examination, ExamineError, NAMED, examine};
 use lanes::Lanes;
@@ -118,9 +125,12 @@ impl Default for Options {
 
 /// A process's access to the database. See the module's essay.
 pub struct PostgresBackend {
+    way: Arc<Way>,
+    application: String,
     /// Commits and what belongs to them.
     writer: Lanes,
     general: Lanes,
+    writes: refusal::Writes,
     observer: Option<Observer>,
     hint: Arc<watch::Sender<Hint>>,
     leases: Arc<watch::Sender<u64>>,
@@ -147,9 +157,14 @@ impl PostgresBackend {
         };
         let connect = parsed(url)?;
         let listening = options.listen_url.as_deref().map(parsed).transpose()?;
+        let listening = listening.unwrap_or_else(|| connect.clone());
+        let way = Arc::new(Way::new(connect));
         let backend = Arc::new(PostgresBackend {
-            writer: Lanes::new(connect.clone(), 2),
-            general: Lanes::new(connect.clone(), options.connections.max(2)),
+            way: Arc::clone(&way),
+            writer: Lanes::new(Arc::clone(&way), 2),
+            general: Lanes::new(Arc::clone(&way), options.connections.max(2)),
+            writes: refusal::Writes::default(),
+            application: options.application.clone(),
             observer: options.observer,
             hint: Arc::new(watch::Sender::new(Hint::default())),
             leases: Arc::new(watch::Sender::new(0)),
@@ -160,8 +175,7 @@ impl PostgresBackend {
             stop: CancellationToken::new(),
         });
         let heard = listen::Heard { hint: Arc::clone(&backend.hint), leases: Arc::clone(&backend.leases) };
-        let ways =
-            listen::Ways { listening: listening.unwrap_or_else(|| connect.clone()), announcing: connect };
+        let ways = listen::Ways { listening, announcing: way };
         backend.tasks.spawn(listen::listen(ways, heard, backend.stop.clone()));
         Ok(backend)
     }
@@ -173,6 +187,12 @@ impl PostgresBackend {
         self.tasks.wait().await;
         self.writer.close().await;
         self.general.close().await;
+    }
+
+    async fn between(&self) -> Result<Between, BackendError> {
+        let found = tokio::time::timeout(lanes::CALL_LIMIT, self.way.between()).await;
+        let late = || BackendError::Unavailable("no answer".to_owned());
+        found.map_err(|_| late())?.map_err(errors::of_connect)
     }
 
     async fn observed<T>(&self, statement: Statement, work: impl Future<Output = T>) -> T {
@@ -477,5 +497,13 @@ impl Backend for PostgresBackend {
 
     fn schema(&self) -> Answer<'_, Schema> {
         self.read_schema().boxed()
+    }
+
+    fn mixes_statements(&self) -> Answer<'_, bool> {
+        async { self.between().await.map(|between| between.mixes) }.boxed()
+    }
+
+    fn unwritable(&self) -> Option<Unwritable> {
+        self.writes.refused()
     }
 }

@@ -70,7 +70,9 @@ impl PostgresBackend {
     }
 
     pub(super) async fn call_gateway(&self, gateway: Uuid, name: &str) -> Result<bool, BackendError> {
-        let query = sqlx::query(statements::NAME_GATEWAY.sql).bind(gateway).bind(name);
+        // Where connections are lent, nobody can see whether this process still has any.
+        let application = (!self.between().await?.lends).then_some(self.application.as_str());
+        let query = sqlx::query(statements::NAME_GATEWAY.sql).bind(gateway).bind(name).bind(application);
         self.change_one(statements::NAME_GATEWAY, query).await?.try_get(0).map_err(errors::of_read)
     }
 

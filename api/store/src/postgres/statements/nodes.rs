@@ -10,8 +10,9 @@ pub const RENEW_GATEWAY: Statement = keyed(
      on conflict (id) do update set internal_address = excluded.internal_address, until = excluded.until) \
      select coalesce((select until > clock_timestamp() from before), true)",
 );
+/// $1 gateway, $2 name, $3 application_name of all connections of its process; null: they cannot be seen.
 pub const NAME_GATEWAY: Statement =
-    keyed("name_gateway", "select horchestra.name_gateway($1::uuid, $2::text)");
+    keyed("name_gateway", "select horchestra.name_gateway($1::uuid, $2::text, $3::text)");
 pub const RETIRE_GATEWAY: Statement =
     keyed("retire_gateway", "delete from horchestra.gateways where id = $1");
 

@@ -46,28 +46,29 @@ async fn heads_that_are_not_as_the_log_says_are_found() {
     backend.commit(&[item(vec![delete(gone)])], Uuid::new_v4()).await.expect("an answer");
     backend.close().await;
 
-    let sound = examine(database.url()).await.expect("looked over");
+    let sound = examine(database.url(), None).await.expect("looked over");
     assert_eq!((sound.disagreements.clone(), sound.compared), (Vec::new(), 6));
     assert_eq!((sound.schema.newest, sound.encoding.as_str()), (Some(sound.schema.known), "UTF8"));
+    assert_eq!((sound.read_only, sound.lends, sound.hears), (false, false, Some(true)));
     assert!(sound.version_number >= 140_000 && sound.clock_ahead.abs() < 60_000_000, "{sound:?}");
 
     let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
     for (statement, said) in MEDDLING {
         sqlx::raw_sql(AssertSqlSafe(*statement)).execute(&mut connection).await.expect(statement);
-        let found = examine(database.url()).await.expect("looked over").disagreements;
+        let found = examine(database.url(), None).await.expect("looked over").disagreements;
         assert!(found.iter().any(|found| found.starts_with(said)), "{said} in {found:#?}");
     }
     let all = "update horchestra.objects set body = 'x'; insert into horchestra.objects select gen_random_uuid(), n, n, 1, 0, 0, \
                0, 3, false, 'x', 'n' || n, null, null, '', null, '' from generate_series(100, 200) n";
     sqlx::raw_sql(all).execute(&mut connection).await.expect(all);
-    assert_eq!(examine(database.url()).await.expect("looked over").disagreements.len(), NAMED);
+    assert_eq!(examine(database.url(), None).await.expect("looked over").disagreements.len(), NAMED);
 }
 
 #[tokio::test]
 async fn a_database_that_is_away_or_empty_is_told_of() {
     let empty = empty_database().await.expect("a database");
-    let found = examine(empty.url()).await.expect("looked over");
+    let found = examine(empty.url(), None).await.expect("looked over");
     assert_eq!((found.schema.newest, found.compared), (None, 0));
-    assert!(matches!(examine("nonsense").await, Err(ExamineError::Url(_))));
-    assert!(matches!(examine("postgres://x@127.0.0.1:1/none").await, Err(ExamineError::Connect(_))));
+    assert!(matches!(examine("nonsense", None).await, Err(ExamineError::Url(_))));
+    assert!(matches!(examine("postgres://x@127.0.0.1:1/none", None).await, Err(ExamineError::Connect(_))));
 }

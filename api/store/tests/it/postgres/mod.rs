@@ -7,6 +7,7 @@ mod leaving;
 pub mod listening;
 mod oracle;
 mod races;
+mod refusing;
 pub mod released;
 mod roles;
 mod samples;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use horchestra_store::Backend;
-use horchestra_store::postgres::{Options, PostgresBackend};
+use horchestra_store::postgres::{Options, PostgresBackend, statements};
 use horchestra_testkit::eventually;
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
@@ -46,4 +46,32 @@ async fn a_term_is_prolonged_while_every_other_connection_waits() {
     assert!(reads.iter().any(|read| !read.is_finished()), "nothing waits any more: this shows nothing");
     sqlx::query("rollback").execute(&mut connection).await.expect("unlocked");
     backend.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_name_of_a_gateway_that_nobody_can_see_is_free_after_its_term() {
+    let database = database().await;
+    let options = |application: &str| Options { application: application.to_owned(), ..Options::default() };
+    let open = |name: &str| PostgresBackend::open(database.url(), options(name)).expect("a well-formed URL");
+    let (first, second) = (open("first"), open("second"));
+    let [unseen, misnamed, seen, next] = [(); 4].map(|()| Uuid::new_v4());
+    for gateway in [unseen, misnamed, seen, next] {
+        first.renew_gateway(gateway, "127.0.0.1:1", LONG).await.expect("answered");
+    }
+    // As from a process whose connections are lent, or show another name: this connection has none of its own.
+    let mut connection = PgConnection::connect(database.url()).await.expect("a connection");
+    for (gateway, name, application) in [(unseen, "a", None), (misnamed, "b", Some("gone"))] {
+        let query = sqlx::query_scalar::<_, bool>(statements::NAME_GATEWAY.sql);
+        let named = query.bind(gateway).bind(name).bind(application).fetch_one(&mut connection).await;
+        assert!(named.expect("answered"), "nobody bears {name}");
+        assert!(!second.name_gateway(next, name).await.expect("answered"), "its term runs");
+        second.renew_gateway(gateway, "127.0.0.1:1", Duration::ZERO).await.expect("answered");
+        assert!(second.name_gateway(next, name).await.expect("answered"), "its term is over");
+    }
+    // One that was seen is known to be gone.
+    assert!(first.name_gateway(seen, "c").await.expect("answered"));
+    assert!(!second.name_gateway(next, "c").await.expect("answered"), "it lives");
+    first.close().await;
+    eventually(SOON, async || second.name_gateway(next, "c").await.expect("answered")).await;
+    second.close().await;
 }

@@ -37,7 +37,11 @@ async fn schema(database: &TestDatabase) -> Schema {
     let backend = PostgresBackend::open(&url, Options::default()).expect("a well-formed URL");
     let schema = backend.schema().await.expect("an answer");
     backend.close().await;
-    assert_eq!(examine(database.url()).await.expect("looked over").schema, schema, "check says the same");
+    assert_eq!(
+        examine(database.url(), None).await.expect("looked over").schema,
+        schema,
+        "check says the same"
+    );
     schema
 }
 
@@ -82,7 +86,7 @@ async fn every_older_schema_can_be_looked_over() {
     let database = empty_database().await.expect("a database");
     for (number, ..) in MIGRATIONS {
         postgres::migrate_schema_to(database.url(), *number).await.expect("migrated");
-        let found = examine(database.url()).await.expect("looked over");
+        let found = examine(database.url(), None).await.expect("looked over");
         assert_eq!(found.schema.newest, Some(*number));
     }
 }
