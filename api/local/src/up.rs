@@ -227,6 +227,9 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     let (api, api_port) = listen(args.api_port, 8443, "the API", "API_PORT (--api-port)").await?;
     let (gate, gate_port) = listen(args.nodegate_port, 8444, "nodes", "NODEGATE_PORT (--nodegate-port)").await?;
 
+    let pki = layout.ensure_keys()?;
+    say(&format!("  pki        {}", layout.pki().display()));
+
     running.stage();
     let database_url = match &args.database_url {
         Some(url) => {
@@ -238,11 +241,9 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     write_private(&layout.database_url(), format!("{database_url}\n").as_bytes())?;
 
     let nodes: Vec<String> = (1..=args.nodes).map(|number| format!("node-{number}")).collect();
-    let pki = layout.ensure_keys()?;
     let (serving, admin) = (pki.serving(), pki.admin());
     let (api_peer, nodegate_peer) = (pki.controller(Process::Api), pki.controller(Process::Nodegate));
     let (authority, authority_key) = (pki.authority(), pki.authority_key());
-    say(&format!("  pki        {}", layout.pki().display()));
     let shared = Shared {
         layout: &layout,
         programs: &programs,
