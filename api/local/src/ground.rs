@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn an_old_kubectl_is_told_of() {
-        let said = |version: &str| outdated(&format!(r#"{{"clientVersion": {{"gitVersion": "{version}"}}}}"#));
+        let said =
+            |version: &str| outdated(&format!(r#"{{"clientVersion": {{"gitVersion": "{version}"}}}}"#));
         for well in ["v1.27.0", "v1.32.4-dispatcher", "v1.30.0+k3s1", "v2.0.0", "whatever"] {
             assert_eq!(said(well), None, "{well}");
         }

@@ -53,7 +53,10 @@ impl Layout {
         let path = self.run().join("lock");
         let file = fs::File::options().create(true).append(true).open(&path)?;
         Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error).with_context(|| {
-            format!("somebody else is starting or stopping a stack here ({} is locked): wait for it", path.display())
+            format!(
+                "somebody else is starting or stopping a stack here ({} is locked): wait for it",
+                path.display()
+            )
         })
     }
 

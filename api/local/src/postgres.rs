@@ -36,8 +36,10 @@ const OLDEST: u32 = 14;
 fn programs() -> Result<PathBuf> {
     let missing = match binaries::folder() {
         Ok(found) => return Ok(found),
-        Err(_) => "no PostgreSQL server programs (initdb, postgres) on the PATH, through pg_config or under \
-                   /usr/lib/postgresql",
+        Err(_) => {
+            "no PostgreSQL server programs (initdb, postgres) on the PATH, through pg_config or under \
+                   /usr/lib/postgresql"
+        }
     };
     let advice = "install PostgreSQL 14 or later (`apt-get install postgresql`, `dnf install postgresql-server`, …), or \
                   name a database of your own with DATABASE_URL";
@@ -94,7 +96,8 @@ fn data_version(data: &Path) -> Option<u32> {
 
 /// What a program said last about why it failed.
 fn last_error(output: &Output) -> String {
-    let text = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text =
+        format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let errors = ["error:", "FATAL:", "E:", "Err:"];
     let telling = lines.iter().rev().find(|line| errors.iter().any(|word| line.contains(word)));
@@ -158,22 +161,35 @@ fn empty(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The folder for the socket of data whose path is too long for one.
+fn short_sockets(data: &Path) -> Option<PathBuf> {
+    const LONGEST: usize = 107;
+    (data.as_os_str().len() + "/.s.PGSQL.65535".len() > LONGEST).then(|| {
+        PathBuf::from("/tmp").join(format!("horchestra-{:016x}", stable_hash(&data.to_string_lossy())))
+    })
+}
+
+/// Takes away what a server that has ended leaves outside of its data.
+pub fn tidy(layout: &Layout) {
+    if let Some(folder) = fs::canonicalize(layout.postgres()).ok().and_then(|data| short_sockets(&data)) {
+        let _ = fs::remove_dir(folder);
+    }
+}
+
 /// Where the server's socket lies: beside the data, or where a path that long does not fit into an address, in a
 /// folder of its user alone.
 fn socket_folder(data: &Path, user: Option<(u32, u32)>) -> Result<PathBuf> {
-    const LONGEST: usize = 107;
-    if data.as_os_str().len() + "/.s.PGSQL.65535".len() <= LONGEST {
-        return Ok(data.to_owned());
-    }
-    let folder =
-        PathBuf::from("/tmp").join(format!("horchestra-{:016x}", stable_hash(&data.to_string_lossy())));
+    let Some(folder) = short_sockets(data) else { return Ok(data.to_owned()) };
     let (uid, gid) = user.unwrap_or((geteuid().as_raw(), getegid().as_raw()));
     match fs::DirBuilder::new().mode(0o700).create(&folder) {
         Ok(()) => chown(&folder, Some(uid), Some(gid))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let found = fs::symlink_metadata(&folder)?;
             if !found.is_dir() || found.uid() != uid || found.mode() & 0o077 != 0 {
-                bail!("{} is somebody else's: remove it, or name a shorter HORCHESTRA_HOME", folder.display());
+                bail!(
+                    "{} is somebody else's: remove it, or name a shorter HORCHESTRA_HOME",
+                    folder.display()
+                );
             }
         }
         Err(error) => return Err(error).context(format!("making {}", folder.display())),
@@ -312,6 +328,10 @@ pub async fn ensure_database(layout: &Layout, port: u16, private: &Private) -> R
         sqlx::raw_sql("create database horchestra owner horchestra").execute(&mut admin).await?;
     }
     admin.close().await?;
-    sqlx::PgConnection::connect(&private.url).await.context("connecting as the stack's own role")?.close().await?;
+    sqlx::PgConnection::connect(&private.url)
+        .await
+        .context("connecting as the stack's own role")?
+        .close()
+        .await?;
     Ok(())
 }

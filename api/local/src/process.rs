@@ -101,7 +101,8 @@ impl Ends {
     pub async fn again_and_again(&self, restart: bool) -> String {
         let enough = if restart { 3 } else { 1 };
         loop {
-            let failed = self.0.lock().iter().find(|(_, times)| **times >= enough).map(|(name, _)| name.clone());
+            let failed =
+                self.0.lock().iter().find(|(_, times)| **times >= enough).map(|(name, _)| name.clone());
             if let Some(name) = failed {
                 return name;
             }

@@ -225,7 +225,8 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     let programs = Programs::find()?;
     // Before anything runs: a port that is not to be had is told at once.
     let (api, api_port) = listen(args.api_port, 8443, "the API", "API_PORT (--api-port)").await?;
-    let (gate, gate_port) = listen(args.nodegate_port, 8444, "nodes", "NODEGATE_PORT (--nodegate-port)").await?;
+    let (gate, gate_port) =
+        listen(args.nodegate_port, 8444, "nodes", "NODEGATE_PORT (--nodegate-port)").await?;
 
     let pki = layout.ensure_keys()?;
     say(&format!("  pki        {}", layout.pki().display()));
@@ -347,9 +348,7 @@ async fn migrate(shared: &Shared<'_>) -> Result<()> {
 async fn listen(asked: Option<u16>, usual: u16, what: &str, option: &str) -> Result<(TcpListener, u16)> {
     let bind = async |port: u16| TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).await;
     let listener = match asked {
-        Some(port) => {
-            bind(port).await.map_err(|error| ground::taken(port, what, option, &error))?
-        }
+        Some(port) => bind(port).await.map_err(|error| ground::taken(port, what, option, &error))?,
         None => match bind(usual).await {
             Ok(listener) => listener,
             Err(_) => bind(0).await?,
@@ -411,7 +410,12 @@ fn failing(layout: &Layout, process: &str) -> String {
 }
 
 /// Asks again and again until the answer is yes, or a process turns out not to stay up.
-async fn wait_for(what: &str, running: &Running, log: &str, ask: impl AsyncFn() -> Result<bool>) -> Result<()> {
+async fn wait_for(
+    what: &str,
+    running: &Running,
+    log: &str,
+    ask: impl AsyncFn() -> Result<bool>,
+) -> Result<()> {
     let layout = &running.layout;
     tokio::select! {
         answer = ask_until_yes(what, layout, log, ask) => answer,
@@ -419,7 +423,12 @@ async fn wait_for(what: &str, running: &Running, log: &str, ask: impl AsyncFn() 
     }
 }
 
-async fn ask_until_yes(what: &str, layout: &Layout, log: &str, ask: impl AsyncFn() -> Result<bool>) -> Result<()> {
+async fn ask_until_yes(
+    what: &str,
+    layout: &Layout,
+    log: &str,
+    ask: impl AsyncFn() -> Result<bool>,
+) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut last = None;
     while Instant::now() < deadline {

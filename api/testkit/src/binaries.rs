@@ -66,9 +66,11 @@ pub fn of_version(major: u32) -> Option<PathBuf> {
 /// The major version of the programs in a folder.
 pub fn version(folder: &Path) -> anyhow::Result<u32> {
     let program = folder.join("postgres");
-    let said = Command::new(&program).arg("--version").output().context("asking PostgreSQL for its version")?;
+    let said =
+        Command::new(&program).arg("--version").output().context("asking PostgreSQL for its version")?;
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    let number = said.split_ascii_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()));
+    let number =
+        said.split_ascii_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()));
     let major: Option<u32> = number.and_then(|number| {
         number.split(|other: char| !other.is_ascii_digit()).next().and_then(|major| major.parse().ok())
     });

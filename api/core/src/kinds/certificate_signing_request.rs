@@ -152,7 +152,9 @@ const COLUMNS: &[Column] = &[
     Column::text("Condition", "What has been decided, and whether the certificate is there.", |object, _| {
         Value::from(decision(object))
     }),
-    Column::wide("Node", "Node that the requester says it is.", |object, _| text_at(object, &["spec", "nodeName"])),
+    Column::wide("Node", "Node that the requester says it is.", |object, _| {
+        text_at(object, &["spec", "nodeName"])
+    }),
     Column::wide("Reason", "Why it waits or was denied.", |object, _| text_at(object, &["status", "reason"])),
     AGE,
 ];

@@ -161,7 +161,10 @@ fn a_request_for_a_certificate_shows_who_asks_and_what_was_decided() {
     let holds = |types: &[&str]| -> Value {
         types.iter().map(|type_| json!({"type": type_, "status": "True"})).collect()
     };
-    assert_eq!(request(json!({"phase": "Pending", "reason": "for people"})), "r node-1 Pending node-1 for people <unknown>");
+    assert_eq!(
+        request(json!({"phase": "Pending", "reason": "for people"})),
+        "r node-1 Pending node-1 for people <unknown>"
+    );
     for (status, expected) in [
         (Value::Null, "Pending"),
         (json!({"conditions": holds(&["Approved", "Issued"]), "certificate": "QQ=="}), "Approved,Issued"),

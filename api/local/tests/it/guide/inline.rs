@@ -74,7 +74,12 @@ fn words(span: &str) -> Vec<String> {
 }
 
 fn help(program: &str, words: &[String]) -> Output {
-    Command::new(programs().join(program)).args(words).arg("--help").env_remove("DATABASE_URL").output().unwrap()
+    Command::new(programs().join(program))
+        .args(words)
+        .arg("--help")
+        .env_remove("DATABASE_URL")
+        .output()
+        .unwrap()
 }
 
 /// Whether the program takes these words, as far as it reads them before it is asked for its help.
@@ -129,13 +134,27 @@ fn shortened_commands_and_options_in_the_text_are_there() {
         .filter(|word| word.starts_with("--"))
         .collect();
     assert!(known.contains("--secret-keys") && known.contains("--minutes"), "{known:?}");
-    let verbs = ["certificates", "token-keys", "secret-keys", "hold", "pki", "init", "serving", "controller", "node",
-        "cert", "kubeconfig", "sign"];
+    let verbs = [
+        "certificates",
+        "token-keys",
+        "secret-keys",
+        "hold",
+        "pki",
+        "init",
+        "serving",
+        "controller",
+        "node",
+        "cert",
+        "kubeconfig",
+        "sign",
+    ];
     let mut wrong = Vec::new();
     for (document, span) in spans() {
         let words = words(&span);
         if words.len() > 1 && verbs.contains(&words[0].as_str()) {
-            let whole = |before: &str| [before.split(' ').map(str::to_owned).collect::<Vec<_>>(), words.clone()].concat();
+            let whole = |before: &str| {
+                [before.split(' ').map(str::to_owned).collect::<Vec<_>>(), words.clone()].concat()
+            };
             let tried: Vec<_> = SHORTENED.iter().map(|before| understood(&whole(before))).collect();
             if tried.iter().all(Result::is_err) {
                 wrong.push(format!("{document}: nothing takes `{span}`"));
@@ -171,7 +190,11 @@ fn made(words: &[String]) -> Result<(), String> {
     for variable in words.iter().filter_map(|word| word.split_once('=')).map(|(name, _)| name) {
         let used = makefile.contains(&format!("$({variable})"))
             || makefile.contains(&format!("$(or $({variable})"))
-            || makefile.lines().skip_while(|line| !line.starts_with("OPTIONS :=")).take(2).any(|line| line.split(' ').any(|word| word.trim() == variable));
+            || makefile
+                .lines()
+                .skip_while(|line| !line.starts_with("OPTIONS :="))
+                .take(2)
+                .any(|line| line.split(' ').any(|word| word.trim() == variable));
         if !used {
             return Err(format!("`make {}`: the Makefile knows no {variable}", words.join(" ")));
         }
@@ -272,7 +295,12 @@ fn statements_in_the_text_are_taken_by_a_server() {
         }
         seen += 1;
         let statement = span.replace('…', "current_user");
-        let output = reader.clone().with("STATEMENT", statement).shell("psql -v ON_ERROR_STOP=1 \"$ADMIN_URL\" -c \"$STATEMENT\"").output().unwrap();
+        let output = reader
+            .clone()
+            .with("STATEMENT", statement)
+            .shell("psql -v ON_ERROR_STOP=1 \"$ADMIN_URL\" -c \"$STATEMENT\"")
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{document}: `{span}`: {}", said(&output));
     }
     assert!(seen >= 4, "{seen} statements were found");

@@ -137,6 +137,11 @@ impl Reader {
             .env("PATH", std::env::join_paths(folders).unwrap())
             .env_remove("DATABASE_URL")
             .env_remove("KUBECONFIG")
+            .env_remove("HORCHESTRA_HOME")
+            .env_remove("CARGO_TARGET_DIR")
+            // Of a `make` that runs the tests.
+            .env_remove("MAKEFLAGS")
+            .env_remove("MAKELEVEL")
             .env("RUST_BACKTRACE", "0")
             .env("KUBECACHEDIR", self.folder.join("kubectl-cache"))
             .envs(self.variables.iter().map(|(name, value)| (name, value)))

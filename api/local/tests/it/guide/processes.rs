@@ -65,7 +65,9 @@ impl Hand {
         let copy = |from: &Path, to: PathBuf| {
             let _ = fs::copy(from, &to).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
         };
-        for entry in fs::read_dir(&pki).unwrap().chain(fs::read_dir(checkout.home().join("token-keys")).unwrap()) {
+        for entry in
+            fs::read_dir(&pki).unwrap().chain(fs::read_dir(checkout.home().join("token-keys")).unwrap())
+        {
             let path = entry.unwrap().path();
             let place = if path.starts_with(&pki) { folder.clone() } else { folder.join("token-keys") };
             copy(&path, place.join(path.file_name().unwrap()));
@@ -73,7 +75,8 @@ impl Hand {
         copy(&checkout.home().join("secret-keys"), folder.join("secret-keys"));
         copy(&pki.join("ca.crt"), folder.join("clients.crt"));
         copy(&pki.join("ca.key"), folder.join("clients.key"));
-        fs::set_permissions(folder.join("token-keys"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        fs::set_permissions(folder.join("token-keys"), std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .unwrap();
         let api: u16 = checkout.kept("run/api.port").parse().unwrap();
         Hand {
             reader: Reader::new(&folder)
@@ -115,7 +118,9 @@ impl Hand {
     async fn until_known(&self, names: &[&str]) {
         eventually(SOON, async || {
             let (_, list) = self.client.call_patiently(Method::GET, NODES, None).await;
-            let known = |name: &&str| list["items"].as_array()?.iter().find(|node| node["metadata"]["name"] == **name).map(drop);
+            let known = |name: &&str| {
+                list["items"].as_array()?.iter().find(|node| node["metadata"]["name"] == **name).map(drop)
+            };
             let missing: Vec<&&str> = names.iter().filter(|name| known(name).is_none()).collect();
             if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
         })
@@ -165,11 +170,13 @@ async fn one_address(hand: &mut Hand, first: SocketAddr, checkout: &Checkout) {
     hand.serve(&reader.clone().with("API", other.to_string()), &[api], &peer("horchestra-api")).await;
     // A replica that does not believe the gateway is passed over, as one that is away is.
     let reader = reader.with("API", first.to_string()).with("OTHER", other.to_string());
-    let options = format!("{} --internal-addr {} --name one-address", peer("horchestra-nodegate"), loopback());
+    let options =
+        format!("{} --internal-addr {} --name one-address", peer("horchestra-nodegate"), loopback());
     hand.serve(&reader, &[gateway], &options).await;
     let client = Client::new(address, &checkout.home().join("pki"));
     eventually(SOON, async || {
-        let (code, body) = client.call(Method::GET, "/version", None).await.map_err(|error| error.to_string())?;
+        let (code, body) =
+            client.call(Method::GET, "/version", None).await.map_err(|error| error.to_string())?;
         if code == 200 { Ok(()) } else { Err(format!("{code}: {body}")) }
     })
     .await;
@@ -198,6 +205,16 @@ fn certificates_are_made_as_the_guide_says() {
     for name in ["pki/ca.key", "pki/admin.conf", "node-1.conf", "alice.conf"] {
         assert!(folder.path().join(name).is_file(), "{name}");
     }
+}
+
+#[tokio::test]
+async fn the_database_of_an_installation_is_made_as_the_guide_says() {
+    let server = server();
+    let folder = TempDir::new().unwrap();
+    let reader = Reader::new(folder.path()).with("ADMIN_URL", server.url("postgres"));
+    reader.run("database");
+    let url = format!("postgres://horchestra@127.0.0.1:{}/horchestra", server.port());
+    reader.with("DATABASE_URL", url).line("horchestra-api migrate && horchestra-api check");
 }
 
 #[tokio::test]

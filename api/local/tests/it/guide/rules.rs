@@ -48,12 +48,10 @@ const RUN_BY: &[(&str, &[&str])] = &[
             "traced",
             "certificates",
             "roles",
+            "database",
         ],
     ),
-    (
-        "moving/mod.rs",
-        &["export", "lay-out", "import", "compare", "admit", "admit-all"],
-    ),
+    ("moving/mod.rs", &["export", "lay-out", "import", "compare", "admit", "admit-all"]),
     ("plane.rs", &["start-api", "start-workers", "start-gateway"]),
     ("restore/dump.rs", &["dump", "new-server", "read-dump"]),
     ("restore/base.rs", &["archive", "base-backup", "restore-base", "restored"]),
@@ -64,7 +62,10 @@ const RUN_BY: &[(&str, &[&str])] = &[
 
 /// Blocks that are not run, and why. Of these it is tried that everything they name is there.
 pub const LOOKED_AT: [(&str, &str); 3] = [
-    ("containers", "it builds images, which takes an engine and a registry: `make compose-test` does all of it"),
+    (
+        "containers",
+        "it builds images, which takes an engine and a registry: `make compose-test` does all of it",
+    ),
     ("units", "it takes a service manager, and root"),
     ("work", "each of these takes minutes to hours, and one is the run that this test is a part of"),
 ];
@@ -105,9 +106,49 @@ fn every_block_of_commands_has_a_name_and_a_test_that_runs_it() {
 
 #[test]
 fn no_command_hides_in_a_block_of_another_language() {
-    let programs = ["horchestra-", "kubectl ", "make ", "psql ", "docker ", "systemctl ", "apt-get ", "cargo "];
+    let programs =
+        ["horchestra-", "kubectl ", "make ", "psql ", "docker ", "systemctl ", "apt-get ", "cargo "];
     for block in blocks().iter().filter(|block| !COMMANDS.contains(&block.words().0)) {
-        let command = block.text.lines().find(|line| programs.iter().any(|it| line.trim_start().starts_with(it)));
+        let command =
+            block.text.lines().find(|line| programs.iter().any(|it| line.trim_start().starts_with(it)));
         assert!(command.is_none(), "{}: {command:?} stands in a block of {:?}", block.document, block.mark);
     }
+}
+
+/// How a heading is called in links, as the places that render these texts do it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
+    kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let repository = super::repository();
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for (document, text) in super::DOCUMENTS {
+        let folder = repository.join(document);
+        let folder = folder.parent().unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.starts_with("http") {
+                continue;
+            }
+            seen += 1;
+            let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+            let place = if path.is_empty() { repository.join(document) } else { folder.join(path) };
+            let there = place.exists();
+            let read = || fs::read_to_string(&place).unwrap_or_default();
+            let found = heading.is_empty()
+                || read()
+                    .lines()
+                    .filter(|line| line.starts_with('#'))
+                    .any(|line| anchor(line.trim_start_matches('#')) == heading);
+            if !(there && found) {
+                wrong.push(format!("{document}: {target}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "these lead nowhere:\n{}", wrong.join("\n"));
+    assert!(seen > 50, "{seen} links were found");
 }

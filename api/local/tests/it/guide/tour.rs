@@ -195,7 +195,8 @@ fn deletions_that_hang(checkout: &Checkout) {
     signal(agent, "CONT");
     assert!(gone.contains("not found"), "{gone}");
 
-    let lost = r#"{"apiVersion": "horchestra.io/v1", "kind": "Node", "metadata": {"name": "node-3"}, "spec": {}}"#;
+    let lost =
+        r#"{"apiVersion": "horchestra.io/v1", "kind": "Node", "metadata": {"name": "node-3"}, "spec": {}}"#;
     reader.line(&format!("echo '{lost}' | kubectl create -f -"));
     reader.run("forget");
     let gone = said(&reader.shell("kubectl get node node-3").output().unwrap());
@@ -208,13 +209,18 @@ fn holds(reader: &Reader) {
     let shown = reader.run("held");
     assert!(shown.contains("Ready,Held") && shown.contains("all nodes are held"), "{shown}");
     reader.run("admit-held");
-    until(reader, "kubectl get node node-1 -o jsonpath='{.status.conditions[?(@.type==\"Held\")].status}.'", "\n.");
+    until(
+        reader,
+        "kubectl get node node-1 -o jsonpath='{.status.conditions[?(@.type==\"Held\")].status}.'",
+        "\n.",
+    );
     assert!(reader.run("release").contains("no node is held"));
 }
 
 fn what_is_killed_comes_back(checkout: &Checkout) {
     let processes = ["workers-0", "api-0", "postgres"];
-    let pid = |name: &str| fs::read_to_string(checkout.home().join(format!("run/{name}.pid"))).unwrap_or_default();
+    let pid =
+        |name: &str| fs::read_to_string(checkout.home().join(format!("run/{name}.pid"))).unwrap_or_default();
     let before = processes.map(pid);
     checkout.reader.run("kill");
     eventually_blocking(SOON, || {
