@@ -265,7 +265,7 @@ fn commands_of_kubectl_in_the_text_are_there() {
         let (verb, options) = rest.split_once(' ').unwrap_or((rest, ""));
         let asked = |more: &str| {
             let mut command = Command::new(&kubectl);
-            command.arg(verb).arg("--help").args(words(options)).args(more.split_ascii_whitespace());
+            command.arg(verb).args(words(options)).args(more.split_ascii_whitespace()).arg("--help");
             command.env("KUBECONFIG", "/dev/null").output().unwrap()
         };
         // The value of the last option is often left out.
