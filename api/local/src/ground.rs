@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::layout::Layout;
 
 /// What a new stack takes to begin with: the files of a database, and its first write-ahead log.
-const ROOM: u64 = 300 << 20;
+const ROOM: u64 = 200 << 20;
 /// The oldest kubectl that is tried.
 const OLDEST_KUBECTL: u32 = 27;
 /// What is done about a folder that will not do.

@@ -20,6 +20,8 @@ use crate::process::Spec;
 
 const NAME: &str = "postgres";
 const DATABASE: &str = "horchestra";
+/// Where data lies that its user could not get at in the stack's folder.
+const OUTSIDE: &str = "/var/tmp";
 
 /// How to start the private PostgreSQL and how to reach it.
 pub struct Private {
@@ -210,13 +212,20 @@ fn random_password() -> String {
 /// in /var/tmp and the stack's folder holds a link.
 fn data_folder(layout: &Layout, user: Option<(u32, u32)>) -> Result<PathBuf> {
     let place = layout.postgres();
+    if let (false, Ok(gone)) = (place.exists(), fs::read_link(&place)) {
+        bail!(
+            "the database of this stack lay in {}, which is gone: begin anew (`rm -r {}`)",
+            gone.display(),
+            layout.root().display()
+        );
+    }
     if !place.exists() {
         let reachable = user.is_none_or(|(uid, gid)| can_walk(layout.root(), uid, gid));
         if reachable {
             fs::create_dir_all(&place)?;
         } else {
+            ground::room(Path::new(OUTSIDE))?;
             let outside = outside(layout.root())?;
-            ground::room(&outside)?;
             symlink(&outside, &place).context("linking the data folder")?;
         }
     }
@@ -232,7 +241,7 @@ fn data_folder(layout: &Layout, user: Option<(u32, u32)>) -> Result<PathBuf> {
 fn outside(root: &Path) -> Result<PathBuf> {
     let name = format!("horchestra-pg-{:016x}", stable_hash(&root.to_string_lossy()));
     for count in 1.. {
-        let path = PathBuf::from("/var/tmp").join(match count {
+        let path = PathBuf::from(OUTSIDE).join(match count {
             1 => name.clone(),
             _ => format!("{name}-{count}"),
         });
@@ -245,7 +254,7 @@ fn outside(root: &Path) -> Result<PathBuf> {
             Err(error) => return Err(error).context(format!("making {}", path.display())),
         }
     }
-    bail!("there is no name left in /var/tmp")
+    bail!("there is no name left in {OUTSIDE}")
 }
 
 fn can_walk(folder: &Path, uid: u32, gid: u32) -> bool {

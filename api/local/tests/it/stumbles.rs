@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -108,6 +108,11 @@ fn data_and_keys_that_do_not_fit() {
     fs::write(old.join("pg/PG_VERSION"), "9\n").unwrap();
     fails("old data", tool(&old, &["up"]), &["was written by PostgreSQL 9", "install postgresql-9", "rm -r"]);
 
+    let swept = folder.path().join("swept");
+    fs::create_dir(&swept).unwrap();
+    symlink("/var/tmp/horchestra-pg-of-nobody", swept.join("pg")).unwrap();
+    fails("data that was swept away", tool(&swept, &["up"]), &["pg-of-nobody, which is gone", "begin anew"]);
+
     let half = folder.path().join("half");
     fs::create_dir_all(half.join("pki")).unwrap();
     mode(&half.join("pki"), 0o700);
@@ -143,7 +148,7 @@ fn a_disk_that_is_full() {
     fs::create_dir(&small).unwrap();
     let mount = format!("mount -t tmpfs -o size=20m none {}", small.display());
     let Some(command) = elsewhere(&mount, &tool(&small, &["up"])) else { return };
-    fails("no room", command, &["MiB more, and a stack takes 300", "make room", "HORCHESTRA_HOME"]);
+    fails("no room", command, &["MiB more, and a stack takes 200", "make room", "HORCHESTRA_HOME"]);
 }
 
 #[test]
