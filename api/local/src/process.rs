@@ -69,6 +69,8 @@ impl Spec {
         command
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
+            // Where an error was made is of use to nobody who reads its log.
+            .env("RUST_LIB_BACKTRACE", "0")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -334,11 +334,7 @@ async fn migrate(shared: &Shared<'_>) -> Result<()> {
     let status = child.wait().await?;
     let _ = fs::remove_file(shared.layout.pid_of(&spec.name));
     if !status.success() {
-        bail!(
-            "the schema could not be brought up to date:
-{}",
-            tail(&shared.layout.log_of(&spec.name))
-        );
+        bail!("the schema could not be brought up to date: {}", why(&shared.layout.log_of(&spec.name)));
     }
     Ok(())
 }
@@ -406,7 +402,32 @@ fn tail(log: &Path) -> String {
 /// What is said of a process that does not stay up.
 fn failing(layout: &Layout, process: &str) -> String {
     let log = layout.log_of(process);
-    format!("{process} ends as soon as it is started. The end of {}:\n{}", log.display(), tail(&log))
+    format!("{process} ends as soon as it is started (its log is {}): {}", log.display(), why(&log))
+}
+
+/// Why a process has ended, by its log: what it gave as its error, in one line, or else the end of the log.
+fn why(log: &Path) -> String {
+    error_in(&fs::read_to_string(log).unwrap_or_default()).unwrap_or_else(|| format!("\n{}", tail(log)))
+}
+
+/// The last error of a program with its causes, if the text ends with one.
+fn error_in(text: &str) -> Option<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().rposition(|line| line.starts_with("Error: ") || line.starts_with("error: "))?;
+    let (_, first) = lines[at].split_once(": ")?;
+    let causes = lines[at + 1..]
+        .iter()
+        .map(|line| line.trim())
+        .take_while(|line| *line != "Stack backtrace:" && !line.starts_with("For more information"))
+        .filter(|line| !line.is_empty() && *line != "Caused by:")
+        .map(|line| {
+            line.split_once(": ")
+                .filter(|(number, _)| number.parse::<u32>().is_ok())
+                .map_or(line, |(_, it)| it)
+        });
+    let told: Vec<&str> = std::iter::once(first).chain(causes).collect();
+    // What goes on after it is no error that ended anything.
+    (told.len() <= 8).then(|| told.join(": "))
 }
 
 /// Asks again and again until the answer is yes, or a process turns out not to stay up.
@@ -446,4 +467,22 @@ async fn ask_until_yes(
         layout.log_of(log).display(),
         tail(&layout.log_of(log))
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_with_its_causes_is_one_line() {
+        let log = "INFO started\nError: the database was not migrated\n\nCaused by:\n    0: it cannot be reached\n    \
+                   1: Connection refused (os error 111)\n\nStack backtrace:\n   0: main\n";
+        let told = "the database was not migrated: it cannot be reached: Connection refused (os error 111)";
+        assert_eq!(error_in(log).as_deref(), Some(told));
+        let clap = "error: invalid value 'x' for '--y': it is none\n\nFor more information, try '--help'.\n";
+        assert_eq!(error_in(clap).as_deref(), Some("invalid value 'x' for '--y': it is none"));
+        assert_eq!(error_in("Error: one\n\nCaused by:\n    two\n").as_deref(), Some("one: two"));
+        assert_eq!(error_in("it runs\n"), None);
+        assert_eq!(error_in(&format!("Error: long ago\n{}", "it runs\n".repeat(20))), None);
+    }
 }

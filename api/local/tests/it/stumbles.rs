@@ -174,7 +174,9 @@ fn a_machine_without_postgresql() {
 fn a_process_that_does_not_stay_up() {
     let folder = TempDir::new().unwrap();
     let command = tool(folder.path(), &["up", "--feature-gates", "NoSuchThing=true"]);
-    fails("a feature that is none", command, &["api-0 ends as soon as it is started", "api-0.log"]);
+    let parts =
+        ["api-0 ends as soon as it is started", "api-0.log", "there is no feature gate \"NoSuchThing\""];
+    fails("a feature that is none", command, &parts);
     let left = fs::read_dir(folder.path().join("run")).unwrap().flatten();
     let pids: Vec<_> = left.filter(|entry| entry.path().extension().is_some_and(|it| it == "pid")).collect();
     assert!(pids.is_empty(), "{pids:?}");
@@ -270,5 +272,9 @@ fn a_database_that_does_not_answer() {
     let mut command = tool(folder.path(), &["up"]);
     let port = free_port().unwrap();
     command.env("DATABASE_URL", format!("postgres://nobody@127.0.0.1:{port}/none"));
-    fails("no database", command, &["the schema could not be brought up to date"]);
+    fails(
+        "no database",
+        command,
+        &["the schema could not be brought up to date", "cannot be reached: see whether PostgreSQL runs"],
+    );
 }
