@@ -21,6 +21,7 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 build: ## Build every binary (development profile)
+	@command -v $(firstword $(CARGO)) >/dev/null || { echo "error: there is no $(firstword $(CARGO)): install Rust (https://rustup.rs)" >&2; exit 1; }
 	$(CARGO) build --locked $(BINARIES)
 
 up: build ## Start a whole stack on this machine (DETACH=1: in the background)

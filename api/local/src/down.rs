@@ -9,12 +9,12 @@ use nix::sys::signal::Signal;
 
 use crate::layout::Layout;
 use crate::process::{running, stop_foreign};
-use crate::say;
 use crate::stack::{PROGRAMS, Programs, Shared};
+use crate::{ground, postgres, say};
 
 /// Asks the supervisor to stop its stack; where there is none any more, stops what it left.
 pub fn down(home: &Path) -> Result<()> {
-    let Some(layout) = Layout::open(home) else {
+    let Some(layout) = ground::existing(home)? else {
         say("There is no stack here.");
         return Ok(());
     };
@@ -48,6 +48,7 @@ pub fn stop_leftovers(layout: &Layout) -> Result<()> {
         stop_foreign(pid, Signal::SIGINT, Duration::from_secs(30)).context("stopping PostgreSQL")?;
         fs::remove_file(layout.pid_of("postgres"))?;
     }
+    postgres::tidy(layout);
     Ok(())
 }
 

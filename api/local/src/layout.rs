@@ -5,10 +5,11 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use horchestra_auth::pki::{HostName, LocalPki, private_folder};
 use horchestra_auth::sealing::RingFile;
 use horchestra_auth::tokens::KeyFiles;
+use nix::fcntl::{Flock, FlockArg};
 
 /// The folder of a stack and the places in it.
 #[derive(Clone, Debug)]
@@ -25,7 +26,38 @@ impl Layout {
         for folder in [layout.logs(), layout.run(), layout.agents()] {
             fs::create_dir_all(folder)?;
         }
+        layout.forget_other_boots()?;
         Ok(layout)
+    }
+
+    /// Pids of before the machine was started anew are those of others by now.
+    fn forget_other_boots(&self) -> io::Result<()> {
+        let Ok(boot) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return Ok(()) };
+        let kept = self.run().join("boot");
+        match fs::read_to_string(&kept) {
+            Ok(last) if last == boot => return Ok(()),
+            Ok(_) => {
+                for entry in fs::read_dir(self.run())?.flatten() {
+                    if entry.path().extension().is_some_and(|ending| ending == "pid") {
+                        fs::remove_file(entry.path())?;
+                    }
+                }
+            }
+            Err(_) => {}
+        }
+        fs::write(kept, boot)
+    }
+
+    /// Held by the one supervisor that works on this folder.
+    pub fn lock(&self) -> Result<Flock<fs::File>> {
+        let path = self.run().join("lock");
+        let file = fs::File::options().create(true).append(true).open(&path)?;
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error).with_context(|| {
+            format!(
+                "somebody else is starting or stopping a stack here ({} is locked): wait for it",
+                path.display()
+            )
+        })
     }
 
     /// What a stack proves and keeps secret with: its certificates, the keys of Secrets and the folder of keys for

@@ -14,6 +14,7 @@ pub mod soak;
 
 mod client;
 mod down;
+mod ground;
 mod journal;
 mod layout;
 pub mod nodes;

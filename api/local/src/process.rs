@@ -1,15 +1,18 @@
 //! Child processes: started in a process group of their own, known by a pid file, restarted when they die.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -66,6 +69,8 @@ impl Spec {
         command
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
+            // Where an error was made is of use to nobody who reads its log.
+            .env("RUST_LIB_BACKTRACE", "0")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -85,13 +90,44 @@ impl Spec {
     }
 }
 
+/// How often each process has ended by itself, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Ends(Arc<Mutex<BTreeMap<String, u32>>>);
+
+impl Ends {
+    fn count(&self, process: &str) {
+        *self.0.lock().entry(process.to_owned()).or_default() += 1;
+    }
+
+    /// Until a process turns out not to stay up; its name. One that is not started again has to end once only.
+    pub async fn again_and_again(&self, restart: bool) -> String {
+        let enough = if restart { 3 } else { 1 };
+        loop {
+            let failed =
+                self.0.lock().iter().find(|(_, times)| **times >= enough).map(|(name, _)| name.clone());
+            if let Some(name) = failed {
+                return name;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
 /// Keeps one process running until `stop`, then ends it.
-pub async fn supervise(spec: Spec, layout: Layout, restart: bool, stop: CancellationToken, first: Child) {
+pub async fn supervise(
+    spec: Spec,
+    layout: Layout,
+    restart: bool,
+    stop: CancellationToken,
+    first: Child,
+    ends: Ends,
+) {
     let mut child = first;
     loop {
         tokio::select! {
             status = child.wait() => {
                 let _ = fs::remove_file(layout.pid_of(&spec.name));
+                ends.count(&spec.name);
                 tracing::warn!(process = spec.name, status = describe(status.as_ref().ok()), "ended by itself");
                 if !restart {
                     return;

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::layout::Layout;
 use crate::process::running;
-use crate::{down, say};
+use crate::{down, ground, say};
 use database::Database;
 
 /// Which database, and in which form.
@@ -68,9 +68,9 @@ struct Process {
 pub async fn run(home: &Path, args: &StatusArgs) -> Result<()> {
     let stack = match &args.database_url {
         Some(_) => None,
-        None => {
-            Layout::open(home).map(|layout| Stack::of(&layout).map(|stack| (layout, stack))).transpose()?
-        }
+        None => ground::existing(home)?
+            .map(|layout| Stack::of(&layout).map(|stack| (layout, stack)))
+            .transpose()?,
     };
     let url = match (&args.database_url, &stack) {
         (Some(url), _) => Some(url.clone()),

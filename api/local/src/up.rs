@@ -22,18 +22,20 @@ use tokio_util::task::TaskTracker;
 use crate::cli::UpArgs;
 use crate::client::Client;
 use crate::layout::{Layout, write_private};
-use crate::process::{Spec, running, supervise};
+use crate::process::{Ends, Spec, running, supervise};
 use crate::stack::{GatewayPorts, Programs, Shared};
-use crate::{balancer, down, nodes, postgres, say};
+use crate::{balancer, down, ground, nodes, postgres, say};
 
 const SUPERVISOR: &str = "supervisor";
 
 /// Starts a supervisor in the background and returns once its stack is ready.
 pub fn detach(home: &Path, args: &UpArgs) -> Result<()> {
-    let layout = Layout::create(home)?;
-    if running(&layout.pid_of(SUPERVISOR), &["horchestra-local"]).is_some() {
-        say("A stack already runs here.");
-        return finish(&layout);
+    let layout = ground::folder(home)?;
+    if let Some(pid) = running(&layout.pid_of(SUPERVISOR), &["horchestra-local"]) {
+        say(&format!(
+            "A stack already runs here (pid {pid}), as it was started; to change that, `make down` first."
+        ));
+        return wait_for_another(&layout, pid);
     }
     let log_path = layout.log_of(SUPERVISOR);
     let log = fs::File::options().create(true).append(true).open(&log_path)?;
@@ -80,6 +82,17 @@ pub fn detach(home: &Path, args: &UpArgs) -> Result<()> {
     }
 }
 
+/// Until the stack that somebody else has started is ready.
+fn wait_for_another(layout: &Layout, pid: i32) -> Result<()> {
+    while !layout.ready().exists() {
+        if running(&layout.pid_of(SUPERVISOR), &["horchestra-local"]) != Some(pid) {
+            bail!("it has ended meanwhile; logs are in {}", layout.logs().display());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    finish(layout)
+}
+
 /// Prints what was added to the log and returns how far it was read.
 fn show_news(log: &Path, from: u64) -> Result<u64> {
     let mut file = fs::File::open(log)?;
@@ -115,6 +128,8 @@ struct Running {
     layout: Layout,
     restart: bool,
     tasks: TaskTracker,
+    /// Which processes ended by themselves.
+    ends: Ends,
     /// One per stage, in the order of starting; stopped from the last to the first.
     stages: Vec<(CancellationToken, TaskTracker)>,
 }
@@ -127,7 +142,8 @@ impl Running {
     fn start(&mut self, spec: Spec) -> Result<()> {
         let child = spec.spawn(&self.layout)?;
         let (stop, tasks) = self.stages.last().context("no stage was begun")?;
-        tasks.spawn(supervise(spec, self.layout.clone(), self.restart, stop.clone(), child));
+        let ends = self.ends.clone();
+        tasks.spawn(supervise(spec, self.layout.clone(), self.restart, stop.clone(), child, ends));
         Ok(())
     }
 
@@ -149,10 +165,11 @@ impl Running {
 }
 
 async fn run(home: &Path, args: &UpArgs) -> Result<()> {
-    let layout = Layout::create(home)?;
+    let layout = ground::folder(home)?;
     if let Some(pid) = running(&layout.pid_of(SUPERVISOR), &["horchestra-local"]) {
         bail!("a stack already runs here (pid {pid}); `make status` shows it, `make down` stops it");
     }
+    let _alone = layout.lock()?;
     down::stop_leftovers(&layout)?;
     let _ = fs::remove_file(layout.ready());
     fs::write(layout.pid_of(SUPERVISOR), format!("{}\n", std::process::id()))?;
@@ -162,6 +179,7 @@ async fn run(home: &Path, args: &UpArgs) -> Result<()> {
         layout: layout.clone(),
         restart: args.restart != 0,
         tasks: TaskTracker::new(),
+        ends: Ends::default(),
         stages: Vec::new(),
     };
     let outcome = tokio::select! {
@@ -196,12 +214,22 @@ fn finish(layout: &Layout) -> Result<()> {
     say("");
     say(&format!("export KUBECONFIG={}", shown.display()));
     say("kubectl get nodes");
+    if let Some(note) = ground::kubectl() {
+        say(&format!("note: {note}"));
+    }
     Ok(())
 }
 
 async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     let layout = running.layout.clone();
     let programs = Programs::find()?;
+    // Before anything runs: a port that is not to be had is told at once.
+    let (api, api_port) = listen(args.api_port, 8443, "the API", "API_PORT (--api-port)").await?;
+    let (gate, gate_port) =
+        listen(args.nodegate_port, 8444, "nodes", "NODEGATE_PORT (--nodegate-port)").await?;
+
+    let pki = layout.ensure_keys()?;
+    say(&format!("  pki        {}", layout.pki().display()));
 
     running.stage();
     let database_url = match &args.database_url {
@@ -214,11 +242,9 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     write_private(&layout.database_url(), format!("{database_url}\n").as_bytes())?;
 
     let nodes: Vec<String> = (1..=args.nodes).map(|number| format!("node-{number}")).collect();
-    let pki = layout.ensure_keys()?;
     let (serving, admin) = (pki.serving(), pki.admin());
     let (api_peer, nodegate_peer) = (pki.controller(Process::Api), pki.controller(Process::Nodegate));
     let (authority, authority_key) = (pki.authority(), pki.authority_key());
-    say(&format!("  pki        {}", layout.pki().display()));
     let shared = Shared {
         layout: &layout,
         programs: &programs,
@@ -232,7 +258,6 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     say("  schema     up to date");
 
     running.stage();
-    let (api, api_port) = listen(args.api_port, 8443, "the API").await?;
     let mut replicas = Vec::new();
     for index in 0..args.api_replicas {
         let port = port_for(&layout, &format!("api-{index}"))?;
@@ -250,7 +275,7 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     for (index, replica) in replicas.into_iter().enumerate() {
         let name = format!("api-{index}");
         let client = Client::new(replica, &authority, &admin.certificate, &admin.key)?;
-        wait_for("the API", &layout, &name, async || ready(&client).await).await?;
+        wait_for("the API", running, &name, async || ready(&client).await).await?;
     }
     say(&format!("  api        https://{address} ({} replica(s))", args.api_replicas));
 
@@ -261,7 +286,6 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     }
     say(&format!("  workers    {} replica(s)", args.worker_replicas));
 
-    let (gate, gate_port) = listen(args.nodegate_port, 8444, "nodes").await?;
     let mut replicas = Vec::new();
     for index in 0..args.nodegate_replicas {
         let name = format!("nodegate-{index}");
@@ -280,13 +304,13 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
 
     // A Node that an operator created is admitted; one that registers itself would have to wait.
     for node in &nodes {
-        wait_for(node, &layout, "api-0", async || nodes::create(&client, node).await.map(|()| true)).await?;
+        wait_for(node, running, "api-0", async || nodes::create(&client, node).await.map(|()| true)).await?;
     }
     running.stage();
     for (index, node) in nodes.iter().enumerate() {
         running.start(shared.agent(index, node, gate_port, args.heartbeat, &pki.node(node)?))?;
     }
-    wait_for("the nodes", &layout, "nodegate-0", async || all_ready(&client, &nodes).await).await?;
+    wait_for("the nodes", running, "nodegate-0", async || all_ready(&client, &nodes).await).await?;
     say(&format!("  nodes      {} ready", nodes.len()));
     Ok(())
 }
@@ -295,8 +319,11 @@ async fn start_postgres(running: &mut Running) -> Result<String> {
     let layout = running.layout.clone();
     let port = port_for(&layout, "postgres")?;
     let private = postgres::prepare(&layout, port)?;
-    running.start(private.spec)?;
-    postgres::ensure_database(&layout, port, &private.url).await?;
+    running.start(private.spec.clone())?;
+    tokio::select! {
+        there = postgres::ensure_database(&layout, port, &private) => there?,
+        failed = running.ends.again_and_again(running.restart) => bail!(failing(&layout, &failed)),
+    }
     say(&format!("  database   PostgreSQL on 127.0.0.1:{port}"));
     Ok(private.url)
 }
@@ -307,23 +334,17 @@ async fn migrate(shared: &Shared<'_>) -> Result<()> {
     let status = child.wait().await?;
     let _ = fs::remove_file(shared.layout.pid_of(&spec.name));
     if !status.success() {
-        bail!(
-            "the schema could not be brought up to date:
-{}",
-            tail(&shared.layout.log_of(&spec.name))
-        );
+        bail!("the schema could not be brought up to date: {}", why(&shared.layout.log_of(&spec.name)));
     }
     Ok(())
 }
 
 /// Takes the port that was asked for, or the usual one, or a free one when that is busy and none was asked
 /// for.
-async fn listen(asked: Option<u16>, usual: u16, what: &str) -> Result<(TcpListener, u16)> {
+async fn listen(asked: Option<u16>, usual: u16, what: &str, option: &str) -> Result<(TcpListener, u16)> {
     let bind = async |port: u16| TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).await;
     let listener = match asked {
-        Some(port) => {
-            bind(port).await.with_context(|| format!("port {port}, asked for {what}, is not free"))?
-        }
+        Some(port) => bind(port).await.map_err(|error| ground::taken(port, what, option, &error))?,
         None => match bind(usual).await {
             Ok(listener) => listener,
             Err(_) => bind(0).await?,
@@ -378,8 +399,57 @@ fn tail(log: &Path) -> String {
     lines[lines.len().saturating_sub(10)..].join("\n")
 }
 
-/// Asks again and again until the answer is yes.
-async fn wait_for(what: &str, layout: &Layout, log: &str, ask: impl AsyncFn() -> Result<bool>) -> Result<()> {
+/// What is said of a process that does not stay up.
+fn failing(layout: &Layout, process: &str) -> String {
+    let log = layout.log_of(process);
+    format!("{process} ends as soon as it is started (its log is {}): {}", log.display(), why(&log))
+}
+
+/// Why a process has ended, by its log: what it gave as its error, in one line, or else the end of the log.
+fn why(log: &Path) -> String {
+    error_in(&fs::read_to_string(log).unwrap_or_default()).unwrap_or_else(|| format!("\n{}", tail(log)))
+}
+
+/// The last error of a program with its causes, if the text ends with one.
+fn error_in(text: &str) -> Option<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().rposition(|line| line.starts_with("Error: ") || line.starts_with("error: "))?;
+    let (_, first) = lines[at].split_once(": ")?;
+    let causes = lines[at + 1..]
+        .iter()
+        .map(|line| line.trim())
+        .take_while(|line| *line != "Stack backtrace:" && !line.starts_with("For more information"))
+        .filter(|line| !line.is_empty() && *line != "Caused by:")
+        .map(|line| {
+            line.split_once(": ")
+                .filter(|(number, _)| number.parse::<u32>().is_ok())
+                .map_or(line, |(_, it)| it)
+        });
+    let told: Vec<&str> = std::iter::once(first).chain(causes).collect();
+    // What goes on after it is no error that ended anything.
+    (told.len() <= 8).then(|| told.join(": "))
+}
+
+/// Asks again and again until the answer is yes, or a process turns out not to stay up.
+async fn wait_for(
+    what: &str,
+    running: &Running,
+    log: &str,
+    ask: impl AsyncFn() -> Result<bool>,
+) -> Result<()> {
+    let layout = &running.layout;
+    tokio::select! {
+        answer = ask_until_yes(what, layout, log, ask) => answer,
+        failed = running.ends.again_and_again(running.restart) => bail!(failing(layout, &failed)),
+    }
+}
+
+async fn ask_until_yes(
+    what: &str,
+    layout: &Layout,
+    log: &str,
+    ask: impl AsyncFn() -> Result<bool>,
+) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut last = None;
     while Instant::now() < deadline {
@@ -397,4 +467,22 @@ async fn wait_for(what: &str, layout: &Layout, log: &str, ask: impl AsyncFn() ->
         layout.log_of(log).display(),
         tail(&layout.log_of(log))
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_with_its_causes_is_one_line() {
+        let log = "INFO started\nError: the database was not migrated\n\nCaused by:\n    0: it cannot be reached\n    \
+                   1: Connection refused (os error 111)\n\nStack backtrace:\n   0: main\n";
+        let told = "the database was not migrated: it cannot be reached: Connection refused (os error 111)";
+        assert_eq!(error_in(log).as_deref(), Some(told));
+        let clap = "error: invalid value 'x' for '--y': it is none\n\nFor more information, try '--help'.\n";
+        assert_eq!(error_in(clap).as_deref(), Some("invalid value 'x' for '--y': it is none"));
+        assert_eq!(error_in("Error: one\n\nCaused by:\n    two\n").as_deref(), Some("one: two"));
+        assert_eq!(error_in("it runs\n"), None);
+        assert_eq!(error_in(&format!("Error: long ago\n{}", "it runs\n".repeat(20))), None);
+    }
 }

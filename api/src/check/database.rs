@@ -1,11 +1,12 @@
 //! The database: whether it is there, set up as it has to be, and agrees with itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use horchestra_auth::KeyRing;
 use horchestra_service::sealing::missing_keys;
 use horchestra_store::postgres::{Examination, ExamineError, MIXED_UP, NAMED, examine};
-use horchestra_store::{Schema, SchemaFault};
+use horchestra_store::{ReadError, Schema};
 
 use super::{CheckArgs, Finding, because};
 use crate::serve;
@@ -14,6 +15,8 @@ use crate::serve;
 const OLDEST_SERVER: i32 = 140_000;
 /// Microseconds that clocks may be apart before it matters to certificates and tokens.
 const CLOCKS_APART: u64 = 5_000_000;
+/// How long a database that does not answer is asked again.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) async fn look(args: &CheckArgs) -> Vec<Finding> {
     let listen_url = args.database.database_listen_url.as_deref();
@@ -130,24 +133,10 @@ fn way(found: &Examination) -> Vec<Finding> {
 
 fn migrations(schema: &Schema) -> Finding {
     let what = "migrations";
-    let Schema { newest, needed, known } = *schema;
+    let Schema { newest, known, .. } = *schema;
     let newest = newest.unwrap_or_default();
     match schema.fault() {
-        Some(SchemaFault::Never) => {
-            Finding::bad(what, "none has run", "run `horchestra-api migrate` as the owner of the database")
-        }
-        Some(SchemaFault::Older { .. }) => Finding::bad(
-            what,
-            format!("the schema is older than this program: {newest} of {known} have run"),
-            "run `horchestra-api migrate` as the owner of the schema; what runs can go on meanwhile",
-        ),
-        Some(SchemaFault::TooNew { .. }) => Finding::bad(
-            what,
-            format!(
-                "the schema is too new for this program: it needs programs that know {needed}, this one knows {known}"
-            ),
-            "install the version that the other processes have; this one will not start",
-        ),
+        Some(fault) => Finding::bad(what, fault.found(), fault.advice()),
         None if schema.is_ahead() => Finding::warning(
             what,
             format!("the schema is newer than this program: {newest} have run, it knows {known}"),
@@ -221,10 +210,10 @@ async fn keys(args: &CheckArgs) -> Finding {
         Ok(store) => store,
         Err(error) => return Finding::bad(what, format!("{error:#}"), "see above"),
     };
-    let missing = missing_keys(&store, ring.as_ref()).await;
+    let missing = patiently(async || missing_keys(&store, ring.as_ref()).await, PATIENCE).await;
     store.shutdown().await;
     match missing {
-        Err(error) => Finding::bad(what, because(&error), "see whether the user may read the tables"),
+        Err(error) => Finding::bad(what, because(&error), unread(&error)),
         Ok(None) => Finding::good(what, "all can be opened"),
         Ok(Some(missing)) if args.secret_keys.is_none() => Finding::warning(
             what,
@@ -236,6 +225,32 @@ async fn keys(args: &CheckArgs) -> Finding {
             missing.to_string(),
             "give the file with these keys, which the other replicas have",
         ),
+    }
+}
+
+/// Asks again while the database does not answer: it did a moment ago, so it is busy.
+async fn patiently<T>(
+    mut ask: impl AsyncFnMut() -> Result<T, ReadError>,
+    patience: Duration,
+) -> Result<T, ReadError> {
+    let started = Instant::now();
+    loop {
+        match ask().await {
+            Err(ReadError::Unavailable) if started.elapsed() < patience => {
+                tokio::time::sleep(patience / 100).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// What to do when it cannot be read which keys are in use.
+fn unread(error: &ReadError) -> &'static str {
+    match error {
+        ReadError::Unavailable => {
+            "the database answered before, so it is busy or was just restarted: run this again when it is calmer"
+        }
+        _ => "connect as the owner of the schema, or as a user in the role horchestra_runtime",
     }
 }
 
@@ -259,6 +274,47 @@ mod tests {
             processes: vec![("a".into(), "h/1".into(), env!("CARGO_PKG_VERSION").into())],
             compared: 3,
             disagreements: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_busy_database_is_asked_again_and_a_refusal_is_not() {
+        let patience = Duration::from_secs(60);
+        let mut asked = 0;
+        let answer = patiently(
+            async || {
+                asked += 1;
+                if asked < 3 { Err(ReadError::Unavailable) } else { Ok(asked) }
+            },
+            patience,
+        );
+        assert_eq!(answer.await.unwrap(), 3);
+
+        let mut asked = 0;
+        let refused = patiently(
+            async || {
+                asked += 1;
+                Err::<(), _>(ReadError::Rejected("permission denied".into()))
+            },
+            patience,
+        );
+        let error = refused.await.unwrap_err();
+        assert!(unread(&error).contains("horchestra_runtime"));
+        assert_eq!(asked, 1);
+
+        let given_up = patiently(async || Err::<(), _>(ReadError::Unavailable), Duration::from_millis(20));
+        assert!(unread(&given_up.await.unwrap_err()).contains("run this again"));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_worded_as_a_process_words_it_that_does_not_start() {
+        for schema in [
+            Schema { newest: None, needed: 0, known: 14 },
+            Schema { newest: Some(3), needed: 0, known: 14 },
+            Schema { newest: Some(99), needed: 15, known: 14 },
+        ] {
+            let finding = migrations(&schema);
+            assert_eq!(format!("{}: {}", finding.found, finding.advice), schema.fault().unwrap().to_string());
         }
     }
 

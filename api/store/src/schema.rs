@@ -16,23 +16,46 @@ pub struct Schema {
     pub known: i64,
 }
 
-/// Why a program cannot work on a schema, and what to do.
+/// Why a program cannot work on a schema, and what to do: said alike by a process that does not start and by whoever
+/// looks things over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {}", self.found(), self.advice())]
 pub enum SchemaFault {
-    #[error(
-        "this database was never migrated: run `horchestra-api migrate` as its owner, and start this again"
-    )]
     Never,
-    #[error(
-        "the database has migrations up to {newest}, and this program needs {known}: run `horchestra-api migrate` of \
-         this version as the owner of the schema, and start this again"
-    )]
     Older { newest: i64, known: i64 },
-    #[error(
-        "this program is too old for the database: that needs programs that know migration {needed}, and this one \
-         knows {known}. Install the version that the other processes have (`horchestra-api check` lists them)"
-    )]
     TooNew { needed: i64, known: i64 },
+}
+
+impl SchemaFault {
+    /// How it is.
+    pub fn found(&self) -> String {
+        match self {
+            SchemaFault::Never => "this database was never migrated".to_owned(),
+            SchemaFault::Older { newest, known } => {
+                format!("the database has migrations up to {newest}, and this program needs {known}")
+            }
+            SchemaFault::TooNew { needed, known } => format!(
+                "this program is too old for the database, which needs programs that know migration {needed}; this one \
+                 knows {known}"
+            ),
+        }
+    }
+
+    /// What to do about it.
+    pub const fn advice(&self) -> &'static str {
+        match self {
+            SchemaFault::Never => {
+                "run `horchestra-api migrate` as the owner of the database, and start this again"
+            }
+            SchemaFault::Older { .. } => {
+                "run `horchestra-api migrate` of this version as the owner of the schema, and start this again; what \
+                 runs can go on meanwhile"
+            }
+            SchemaFault::TooNew { .. } => {
+                "install the version that the other processes have (`horchestra-api check` lists them)"
+            }
+        }
+    }
 }
 
 impl Schema {

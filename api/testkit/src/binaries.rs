@@ -13,32 +13,18 @@ use nix::unistd::{Gid, Uid, User, chown};
 
 /// The folder that holds both `initdb` and `postgres`.
 pub fn folder() -> anyhow::Result<PathBuf> {
-    let complete = |folder: &Path| folder.join("initdb").is_file() && folder.join("postgres").is_file();
     if let Some(path) = env::var_os("PATH")
-        && let Some(found) = env::split_paths(&path).find(|folder| complete(folder))
+        && let Some(found) = env::split_paths(&path).find(|folder| is_complete(folder))
     {
         return Ok(found);
     }
     if let Ok(output) = Command::new("pg_config").arg("--bindir").output() {
         let found = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-        if complete(&found) {
+        if is_complete(&found) {
             return Ok(found);
         }
     }
-    let mut versioned: Vec<(u32, PathBuf)> = Vec::new();
-    for root in ["/usr/lib/postgresql", "/usr/libexec/postgresql", "/opt/homebrew/opt"] {
-        let Ok(entries) = std::fs::read_dir(root) else { continue };
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let digits: String = name.chars().filter(char::is_ascii_digit).collect();
-            let bin = entry.path().join("bin");
-            if let Ok(version) = digits.parse()
-                && complete(&bin)
-            {
-                versioned.push((version, bin));
-            }
-        }
-    }
+    let mut versioned = installed();
     versioned.sort();
     match versioned.pop() {
         Some((_, bin)) => Ok(bin),
@@ -47,6 +33,48 @@ pub fn folder() -> anyhow::Result<PathBuf> {
              /usr/lib/postgresql/*/bin: install the package postgresql, or set TEST_DATABASE_URL"
         ),
     }
+}
+
+/// Folders of distributions, by major version.
+fn installed() -> Vec<(u32, PathBuf)> {
+    let mut versioned: Vec<(u32, PathBuf)> = Vec::new();
+    for root in ["/usr/lib/postgresql", "/usr/libexec/postgresql", "/opt/homebrew/opt"] {
+        let Ok(entries) = std::fs::read_dir(root) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+            let bin = entry.path().join("bin");
+            if let Ok(version) = digits.parse()
+                && is_complete(&bin)
+            {
+                versioned.push((version, bin));
+            }
+        }
+    }
+    versioned
+}
+
+fn is_complete(folder: &Path) -> bool {
+    folder.join("initdb").is_file() && folder.join("postgres").is_file()
+}
+
+/// The folder of this major version, where several are installed.
+pub fn of_version(major: u32) -> Option<PathBuf> {
+    installed().into_iter().find(|(version, _)| *version == major).map(|(_, bin)| bin)
+}
+
+/// The major version of the programs in a folder.
+pub fn version(folder: &Path) -> anyhow::Result<u32> {
+    let program = folder.join("postgres");
+    let said =
+        Command::new(&program).arg("--version").output().context("asking PostgreSQL for its version")?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let number =
+        said.split_ascii_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()));
+    let major: Option<u32> = number.and_then(|number| {
+        number.split(|other: char| !other.is_ascii_digit()).next().and_then(|major| major.parse().ok())
+    });
+    major.with_context(|| format!("{} says {said:?} of its version", program.display()))
 }
 
 /// One of PostgreSQL's client programs: from the server's folder, else whatever the PATH has.

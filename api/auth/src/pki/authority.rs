@@ -108,6 +108,7 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     pem: Issued,
+    not_before: i64,
     not_after: i64,
 }
 
@@ -150,11 +151,12 @@ impl Authority {
                 key: key_path.to_owned(),
             });
         }
-        let not_after = parsed.validity().not_after.timestamp();
+        let (not_before, not_after) =
+            (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
         let issuer = Issuer::from_ca_cert_der(&certificate, key)
             .map_err(|source| unusable(certificate_path, "certificate", Some(source.into())))?;
         let pem = Issued { certificate: certificate_pem, key: key_pem };
-        Ok(Authority { issuer, certificate, pem, not_after })
+        Ok(Authority { issuer, certificate, pem, not_before, not_after })
     }
 
     /// From PEM files.
@@ -191,6 +193,11 @@ impl Authority {
     /// When it ends.
     pub fn not_after(&self) -> Timestamp {
         Timestamp::from_second(self.not_after).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether its time has begun at `now`.
+    pub fn begun_at(&self, now: Timestamp) -> bool {
+        now.as_second() >= self.not_before
     }
 
     /// Whether it is past its end at `now`.

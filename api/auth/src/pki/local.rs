@@ -47,7 +47,7 @@ pub struct PairFiles {
 ///
 /// Whatever is there and good is kept: making it again changes nothing. A certificate is made anew (with a new
 /// key) when it is missing or unreadable, does not fit its key, comes from another authority, is over two
-/// thirds of its life, or lacks a name that is wanted now. The authority itself is only ever made, never
+/// thirds of its life or not valid yet, or lacks a name that is wanted now. The authority itself is only ever made, never
 /// replaced: that would lock everybody out who holds a certificate of it.
 #[derive(Debug)]
 pub struct LocalPki {
@@ -183,7 +183,7 @@ impl LocalPki {
         };
         let validity = certificate.validity();
         let (from, until) = (validity.not_before.timestamp(), validity.not_after.timestamp());
-        let fresh = Timestamp::now().as_second() < until - (until - from) / 3;
+        let fresh = (from..until - (until - from) / 3).contains(&Timestamp::now().as_second());
         let fits = certificate.public_key().raw == rcgen::PublicKeyData::subject_public_key_info(&key);
         let ours = certificate.verify_signature(Some(authority.public_key())).is_ok();
         fresh && fits && ours && hosts.iter().all(|host| names(&certificate, host))
@@ -210,8 +210,13 @@ fn authority(folder: &Path) -> Result<Authority, PkiError> {
     match (read(&certificate_path)?, read(&key_path)?) {
         (Some(certificate), Some(key)) => {
             let authority = Authority::new(certificate, key, &certificate_path, &key_path)?;
-            if authority.expired_at(Timestamp::now()) {
+            let now = Timestamp::now();
+            if authority.expired_at(now) {
                 return Err(PkiError::ExpiredAuthority { path: certificate_path });
+            }
+            if !authority.begun_at(now) {
+                let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+                return Err(PkiError::FutureAuthority { path: certificate_path, now });
             }
             Ok(authority)
         }

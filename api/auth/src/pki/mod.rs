@@ -58,6 +58,11 @@ pub enum PkiError {
     HalfAnAuthority { found: PathBuf },
     #[error("the authority in {} expired: remove the folder to make a new one", path.display())]
     ExpiredAuthority { path: PathBuf },
+    #[error(
+        "the authority in {} is not valid yet, going by this machine's clock ({now}): set the clock, or remove the folder to \
+         make a new one", path.display()
+    )]
+    FutureAuthority { path: PathBuf, now: jiff::Timestamp },
     #[error("the authority in {} has expired: its certificates are worth nothing", path.display())]
     EndedAuthority { path: PathBuf },
     #[error("there is no authority in {}: make one with `horchestra-local pki init`", folder.display())]

@@ -271,6 +271,37 @@ fn an_authority_is_never_replaced() {
 }
 
 #[test]
+fn what_is_not_valid_yet_goes_by_a_clock_that_was_wrong() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path().join("pki");
+    let pki = LocalPki::ensure(&folder, &[]).unwrap();
+    let tomorrow = time::OffsetDateTime::now_utc() + Duration::from_secs(24 * 3600);
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.not_before = tomorrow;
+    params.not_after = tomorrow + Duration::from_secs(3600 * 24 * 100);
+
+    // A certificate is made anew, with the clock as it is now.
+    let issuer = rcgen::Issuer::from_ca_cert_der(
+        pki.signer().certificate(),
+        KeyPair::from_pem(&pki.signer().pem().key).unwrap(),
+    );
+    let early = params.signed_by(&key, &issuer.unwrap()).unwrap().pem();
+    write_file(&pki.admin().certificate, early.as_bytes(), 0o644).unwrap();
+    write_file(&pki.admin().key, key.serialize_pem().as_bytes(), 0o600).unwrap();
+    let again = LocalPki::ensure(&folder, &[]).unwrap();
+    assert_ne!(pair(&again.admin()).certificate, early);
+
+    // The authority is not, since others may have certificates of it.
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    fs::write(folder.join("ca.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(folder.join("ca.key"), key.serialize_pem()).unwrap();
+    let error = LocalPki::ensure(&folder, &[]).unwrap_err();
+    assert!(matches!(error, PkiError::FutureAuthority { .. }), "{error}");
+    assert!(error.to_string().contains("set the clock"), "{error}");
+}
+
+#[test]
 fn folders_and_files_that_others_could_have_prepared_are_refused() {
     let dir = TempDir::new().unwrap();
     let real = dir.path().join("real");

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::bytes::ByteString;
 use super::meta::{Condition, ConditionStatus, ObjectMeta, condition};
@@ -16,6 +17,7 @@ use crate::kind::Kind;
 use crate::object::Object;
 use crate::registry::{Facts, KindSpec, Selectable};
 use crate::schema::{self, Schema};
+use crate::table::{AGE, Column, NAME, text_at};
 
 /// Annotation with the name of whoever made the request. The server sets it.
 pub const REQUESTER_ANNOTATION: &str = "certificates.horchestra.io/requester";
@@ -138,6 +140,41 @@ impl CertificateSigningRequest {
     }
 }
 
+/// What kubectl shows of Kubernetes' own requests. There are no signers to choose from here, and no lifetimes to ask for.
+const COLUMNS: &[Column] = &[
+    NAME,
+    Column::text("Requestor", "Who made the request.", |object, _| {
+        match object.str_at(&["metadata", "annotations", REQUESTER_ANNOTATION]) {
+            "" => Value::from("<none>"),
+            requester => Value::from(requester),
+        }
+    }),
+    Column::text("Condition", "What has been decided, and whether the certificate is there.", |object, _| {
+        Value::from(decision(object))
+    }),
+    Column::wide("Node", "Node that the requester says it is.", |object, _| {
+        text_at(object, &["spec", "nodeName"])
+    }),
+    Column::wide("Reason", "Why it waits or was denied.", |object, _| text_at(object, &["status", "reason"])),
+    AGE,
+];
+
+/// In the words of kubectl.
+fn decision(object: &Object) -> &'static str {
+    let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array);
+    let holds = |type_: &str| {
+        conditions.is_some_and(|all| all.iter().any(|it| it["type"] == type_ && it["status"] == "True"))
+    };
+    let issued = !object.str_at(&["status", "certificate"]).is_empty();
+    match (holds(CONDITION_DENIED), holds(CONDITION_APPROVED), issued) {
+        (true, _, _) => "Denied",
+        (false, true, true) => "Approved,Issued",
+        (false, true, false) => "Approved",
+        (false, false, true) => "Issued",
+        (false, false, false) => "Pending",
+    }
+}
+
 fn facts(object: &Object) -> Facts {
     Facts { phase: object.str_at(&["status", "phase"]).to_owned(), ..Facts::default() }
 }
@@ -151,6 +188,7 @@ pub(crate) static SPEC: KindSpec = KindSpec {
     short_names: &["csr"],
     selectable: &[Selectable { field: "status.phase", path: &["status", "phase"], absent: PHASE_PENDING }],
     facts,
+    columns: COLUMNS,
     ..KindSpec::base(
         Kind::CertificateSigningRequest,
         "certificatesigningrequest",

@@ -40,6 +40,10 @@ fn columns_of_every_kind() {
     );
     assert_eq!(headings(Kind::PersistentVolume), [("Name", 0), ("SIZE", 0), ("NODE", 0), ("Age", 0)]);
     assert_eq!(headings(Kind::RoleBinding), [("Name", 0), ("Role", 0), ("Age", 0)]);
+    assert_eq!(
+        headings(Kind::CertificateSigningRequest),
+        [("Name", 0), ("Requestor", 0), ("Condition", 0), ("Node", 1), ("Reason", 1), ("Age", 0)]
+    );
     for plain in [
         Kind::Namespace,
         Kind::Secret,
@@ -47,7 +51,6 @@ fn columns_of_every_kind() {
         Kind::Role,
         Kind::ClusterRole,
         Kind::ClusterRoleBinding,
-        Kind::CertificateSigningRequest,
     ] {
         assert_eq!(headings(plain), [("Name", 0), ("Age", 0)], "{plain}");
     }
@@ -132,6 +135,48 @@ fn an_application_is_updating_while_its_node_runs_an_older_generation() {
     assert_eq!(status("Running", 7, Value::Null), "Running");
     assert_eq!(status("Failed", 7, json!(6)), "Failed");
     assert_eq!(status("", 1, Value::Null), "Pending");
+}
+
+#[test]
+fn an_application_that_is_being_deleted_is_terminating_whatever_its_node_says() {
+    for phase in ["Running", "Failed", "Succeeded", "Pending", ""] {
+        let value = json!({
+            "metadata": {"generation": 2, "deletionTimestamp": "2026-03-01T11:59:50Z"},
+            "status": {"phase": phase, "observedGeneration": 1},
+        });
+        assert_eq!(cell(Kind::Application, "Status", value), "Terminating", "{phase}");
+    }
+}
+
+#[test]
+fn a_request_for_a_certificate_shows_who_asks_and_what_was_decided() {
+    let request = |status: Value| {
+        let shown = cells(
+            Kind::CertificateSigningRequest,
+            json!({"metadata": {"name": "r", "annotations": {"certificates.horchestra.io/requester": "node-1"}},
+                "spec": {"request": "", "nodeName": "node-1"}, "status": status}),
+        );
+        shown.iter().map(|cell| cell.as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    let holds = |types: &[&str]| -> Value {
+        types.iter().map(|type_| json!({"type": type_, "status": "True"})).collect()
+    };
+    assert_eq!(
+        request(json!({"phase": "Pending", "reason": "for people"})),
+        "r node-1 Pending node-1 for people <unknown>"
+    );
+    for (status, expected) in [
+        (Value::Null, "Pending"),
+        (json!({"conditions": holds(&["Approved", "Issued"]), "certificate": "QQ=="}), "Approved,Issued"),
+        (json!({"conditions": holds(&["Approved"])}), "Approved"),
+        (json!({"conditions": holds(&["Denied"])}), "Denied"),
+        (json!({"conditions": [{"type": "Approved", "status": "False"}]}), "Pending"),
+        (json!({"conditions": "odd"}), "Pending"),
+    ] {
+        assert_eq!(request(status.clone()).split(' ').nth(2), Some(expected), "{status}");
+    }
+    let nobody = cells(Kind::CertificateSigningRequest, json!({"metadata": {"name": "r"}}));
+    assert_eq!(nobody[1], "<none>");
 }
 
 #[test]

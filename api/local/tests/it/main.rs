@@ -28,6 +28,7 @@ mod secrets;
 mod sets;
 mod soak;
 mod stack;
+mod stumbles;
 mod tour;
 mod tracing;
 mod unwritable;

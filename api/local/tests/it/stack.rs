@@ -158,6 +158,7 @@ impl Drop for Stack {
         if !output.status.success() && !std::thread::panicking() {
             panic!("down failed: {}", said(&output));
         }
+        crate::stumbles::forget(self.home());
     }
 }
 

@@ -10,7 +10,7 @@ pub(super) const COLUMNS: &[Column] = &[
     Column::text("IMAGE", "Container image that is run.", |object, _| text_at(object, &["spec", "image"])),
     Column::text(
         "Status",
-        "Phase of the workload; Updating while the node runs an older generation.",
+        "Phase of the workload; Updating while the node runs an older generation, Terminating while it is being deleted.",
         |object, _| Value::from(status(object)),
     ),
     Column::wide("NODE", "Node that the workload is bound to.", |object, _| {
@@ -29,6 +29,8 @@ pub(super) const COLUMNS: &[Column] = &[
 pub fn status(object: &Object) -> &str {
     let observed = object.at(&["status", "observedGeneration"]).and_then(Value::as_i64).unwrap_or(0);
     match object.str_at(&["status", "phase"]) {
+        // Whatever its node has said so far.
+        _ if object.is_deleting() => "Terminating",
         "" => "Pending",
         "Running" if observed > 0 && observed != object.generation() => "Updating",
         phase => phase,

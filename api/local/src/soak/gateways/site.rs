@@ -28,7 +28,7 @@ use super::witness;
 use crate::cli::UpArgs;
 use crate::client::Client;
 use crate::layout::Layout;
-use crate::process::{Spec, running, supervise};
+use crate::process::{Ends, Spec, running, supervise};
 use crate::stack::{GatewayPorts, PROGRAMS, Programs, Shared};
 use crate::{balancer, down, say, up};
 
@@ -141,7 +141,8 @@ impl Site {
             spec = inside(spec.args(["--internal-advertise", &advertised.to_string()]), network);
         }
         let child = spec.spawn(&self.layout)?;
-        self.tasks.spawn(supervise(spec, self.layout.clone(), true, self.stop.clone(), child));
+        let (layout, stop) = (self.layout.clone(), self.stop.clone());
+        self.tasks.spawn(supervise(spec, layout, true, stop, child, Ends::default()));
         Ok(())
     }
 

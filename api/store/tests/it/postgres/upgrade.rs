@@ -59,7 +59,7 @@ async fn an_older_program_works_on_a_newer_schema_until_that_takes_away_what_it_
     migrate_further(&database, known + 3, &format!("contract_{}_samples", known + 1)).await;
     let fault = schema(&database).await.fault().expect("it cannot work there");
     assert_eq!(fault, SchemaFault::TooNew { needed: known + 1, known });
-    assert!(fault.to_string().contains("Install the version"), "{fault}");
+    assert!(fault.to_string().contains("install the version"), "{fault}");
 }
 
 #[tokio::test]

@@ -1,6 +1,12 @@
-//! Commands of the guide (README.md), run as they stand there: a block that is marked with a name, ```` ```sh name ````,
-//! is run by the test that asks for it, in a folder of its own and with the variables that the text speaks of. So what
-//! the guide says and what was tried are one text.
+//! Commands of the guide (README.md and the READMEs of the folders), run as they stand there: a block is marked with a
+//! name, ```` ```sh name ````, and run by the test that asks for it, in a folder of its own and with the variables that the
+//! text speaks of. So what the guide says and what was tried are one text. `rules` sees to it that no block is left out,
+//! and `inline` looks at the commands in running text.
+
+mod inline;
+mod processes;
+mod rules;
+mod tour;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,19 +15,71 @@ use horchestra_testkit::binaries::{self, Account};
 
 use crate::stack::said;
 
-const README: &str = include_str!("../../../../README.md");
+/// Every text that tells people what to type.
+const DOCUMENTS: [(&str, &str); 6] = [
+    ("README.md", include_str!("../../../../../README.md")),
+    ("api/README.md", include_str!("../../../../README.md")),
+    ("workers/README.md", include_str!("../../../../../workers/README.md")),
+    ("nodegate/README.md", include_str!("../../../../../nodegate/README.md")),
+    ("nodegate/agent/README.md", include_str!("../../../../../nodegate/agent/README.md")),
+    ("migrations/README.md", include_str!("../../../../../migrations/README.md")),
+];
 
-/// Every named block of commands, in order.
-fn blocks() -> Vec<(&'static str, &'static str)> {
-    let marked = README.split("```sh ").skip(1);
-    marked.filter_map(|rest| rest.split("```").next()?.split_once('\n')).collect()
+/// What stands between two fences.
+struct Block {
+    document: &'static str,
+    /// What it is marked with: `sh name`.
+    mark: &'static str,
+    /// Without the indentation of the list that it is in.
+    text: String,
+}
+
+impl Block {
+    /// The language and the name.
+    fn words(&self) -> (&'static str, &'static str) {
+        self.mark.split_once(' ').unwrap_or((self.mark, ""))
+    }
+}
+
+/// Every block of every document, in order.
+fn blocks() -> Vec<Block> {
+    const FENCE: &str = "```";
+    let mut blocks = Vec::new();
+    for (document, text) in DOCUMENTS {
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            let Some(mark) = line.trim_start().strip_prefix(FENCE) else { continue };
+            let indentation = line.len() - line.trim_start().len();
+            let inside = lines.by_ref().take_while(|line| line.trim() != FENCE);
+            let text = inside.map(|line| line.get(indentation..).unwrap_or_default()).collect::<Vec<_>>();
+            blocks.push(Block { document, mark: mark.trim(), text: text.join("\n") });
+        }
+    }
+    blocks
 }
 
 /// The commands of the block of this name.
 #[track_caller]
-pub fn block(name: &str) -> &'static str {
-    let named = blocks().into_iter().find(|(other, _)| *other == name);
-    named.unwrap_or_else(|| panic!("the guide has no block {name:?}")).1.trim_end()
+pub fn block(name: &str) -> String {
+    marked(&format!("sh {name}"))
+}
+
+/// The text of the block with this mark.
+#[track_caller]
+fn marked(mark: &str) -> String {
+    let found = blocks().into_iter().find(|block| block.mark == mark);
+    found.unwrap_or_else(|| panic!("the guide has no block {mark:?}")).text
+}
+
+/// The commands of a block one by one; a line that goes on is one with the next.
+fn commands(name: &str) -> Vec<String> {
+    let text = block(name).replace("\\\n", " ");
+    text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+}
+
+/// The repository.
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// Where the product's programs lie.
@@ -58,7 +116,7 @@ impl Reader {
 
     /// The commands of a block, to be run.
     pub fn command(&self, name: &str) -> Command {
-        self.shell(block(name))
+        self.shell(&block(name))
     }
 
     /// As [`Reader::command`], for a single command that is to be ended by a signal.
@@ -79,6 +137,11 @@ impl Reader {
             .env("PATH", std::env::join_paths(folders).unwrap())
             .env_remove("DATABASE_URL")
             .env_remove("KUBECONFIG")
+            .env_remove("HORCHESTRA_HOME")
+            .env_remove("CARGO_TARGET_DIR")
+            // Of a `make` that runs the tests.
+            .env_remove("MAKEFLAGS")
+            .env_remove("MAKELEVEL")
             .env("RUST_BACKTRACE", "0")
             .env("KUBECACHEDIR", self.folder.join("kubectl-cache"))
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
@@ -103,15 +166,4 @@ impl Reader {
 fn printed(what: &str, output: &Output) -> String {
     assert!(output.status.success(), "{what}: {}", said(output));
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-#[test]
-fn named_blocks_of_the_guide_have_one_name_each() {
-    let blocks = blocks();
-    let mut names: Vec<&str> = blocks.iter().map(|(name, _)| *name).collect();
-    names.sort_unstable();
-    let all = names.len();
-    names.dedup();
-    assert!(all > 0 && names.len() == all, "{names:?}");
-    assert!(blocks.iter().all(|(name, text)| !name.contains(' ') && !text.trim().is_empty()), "{blocks:?}");
 }
