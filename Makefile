@@ -60,11 +60,11 @@ lint: ## Formatting, clippy, documentation, licences and advisories
 		$(CARGO) deny check; \
 	fi
 
-# Parts: what is done to the leaders of the loops, and what is done to gateways.
+# Parts: what is done to everything, to the leaders of the loops, and to gateways.
 SOAK := $(if $(ROUNDS),--rounds $(ROUNDS),--minutes $(or $(MINUTES),30))
-soak: build ## Break things under load for MINUTES=30 (or ROUNDS=n things) and check every change (PART=leaders or gateways)
-	$(if $(filter-out gateways,$(or $(PART),leaders)),@$(LOCAL) soak $(SOAK))
-	$(if $(filter-out leaders,$(or $(PART),gateways)),@$(LOCAL) soak gateways $(SOAK) $(if $(NODES),--nodes $(NODES)))
+SOAK_PART := $(or $(PART),everything)
+soak: build ## Break things under load for MINUTES=30 (or ROUNDS=n things) and check every change (PART=leaders or gateways: only those)
+	@$(LOCAL) soak $(filter-out leaders,$(SOAK_PART)) $(SOAK) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED))
 
 bench: ## Measure beside physical limits; the report goes to target/bench (BENCH='--quick --only writes': parts)
 	$(CARGO) build --locked --release $(BINARIES)

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -85,14 +86,43 @@ impl Spec {
     }
 }
 
+/// A process that ended although its supervisor had not told it to.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub process: String,
+    pub pid: i32,
+    /// How, for people.
+    pub status: String,
+}
+
+/// Where processes that have ended are told of.
+pub type Endings = mpsc::UnboundedSender<Ended>;
+
 /// Keeps one process running until `stop`, then ends it.
 pub async fn supervise(spec: Spec, layout: Layout, restart: bool, stop: CancellationToken, first: Child) {
+    supervise_and_tell(spec, layout, restart, stop, first, None).await;
+}
+
+/// The same, and tells whenever it ended by itself.
+pub async fn supervise_and_tell(
+    spec: Spec,
+    layout: Layout,
+    restart: bool,
+    stop: CancellationToken,
+    first: Child,
+    endings: Option<Endings>,
+) {
     let mut child = first;
     loop {
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         tokio::select! {
             status = child.wait() => {
                 let _ = fs::remove_file(layout.pid_of(&spec.name));
-                tracing::warn!(process = spec.name, status = describe(status.as_ref().ok()), "ended by itself");
+                let status = describe(status.as_ref().ok());
+                tracing::warn!(process = spec.name, status, "ended by itself");
+                if let (Some(endings), Some(pid)) = (&endings, pid) {
+                    let _ = endings.send(Ended { process: spec.name.clone(), pid, status });
+                }
                 if !restart {
                     return;
                 }
