@@ -62,11 +62,11 @@ lint: ## Formatting, clippy, documentation, licences and advisories
 		$(CARGO) deny check; \
 	fi
 
-# Parts: what is done to the leaders of the loops, and what is done to gateways.
+# Parts: what is done to everything, to the leaders of the loops, and to gateways.
 SOAK := $(if $(ROUNDS),--rounds $(ROUNDS),--minutes $(or $(MINUTES),30))
-soak: build ## Break things under load for MINUTES=30 (or ROUNDS=n things) and check every change (PART=leaders or gateways)
-	$(if $(filter-out gateways,$(or $(PART),leaders)),@$(LOCAL) soak $(SOAK))
-	$(if $(filter-out leaders,$(or $(PART),gateways)),@$(LOCAL) soak gateways $(SOAK) $(if $(NODES),--nodes $(NODES)))
+SOAK_PART := $(or $(PART),everything)
+soak: build ## Break things under load for MINUTES=30 (or ROUNDS=n things) and check every change (PART=leaders or gateways: only those)
+	@$(LOCAL) soak $(filter-out leaders,$(SOAK_PART)) $(SOAK) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED))
 
 # The other revision is built in a tree and a folder of its own; a second run from there finds it built.
 upgrade-test: ## Upgrade a stack under load from the programs of another revision (FROM=v0.1.0; UPGRADE_WITHOUT_GATEWAYS=1)

@@ -29,7 +29,8 @@ pub enum Command {
     Nodes(crate::nodes::NodesArgs),
     /// Measure the store beside what the machine itself can do.
     Bench(crate::bench::BenchArgs),
-    /// Kill leaders of the loops under load, again and again, and check every change that was stored.
+    /// Kill leaders of the loops (or `everything`, or `gateways`) under load, again and again, and check every change
+    /// that was stored.
     Soak(crate::soak::SoakArgs),
 }
 

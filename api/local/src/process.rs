@@ -90,22 +90,34 @@ impl Spec {
     }
 }
 
-/// How often each process has ended by itself, by name.
-#[derive(Clone, Debug, Default)]
-pub struct Ends(Arc<Mutex<BTreeMap<String, u32>>>);
+/// A process that ended although its supervisor had not told it to.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub process: String,
+    pub pid: i32,
+    /// How, for people.
+    pub status: String,
+}
 
-impl Ends {
-    fn count(&self, process: &str) {
-        *self.0.lock().entry(process.to_owned()).or_default() += 1;
+/// The processes of a stack that have ended by themselves.
+#[derive(Clone, Debug, Default)]
+pub struct Endings(Arc<Mutex<Vec<Ended>>>);
+
+impl Endings {
+    /// Those since they were taken for the last time.
+    pub fn take(&self) -> Vec<Ended> {
+        std::mem::take(&mut self.0.lock())
     }
 
     /// Until a process turns out not to stay up; its name. One that is not started again has to end once only.
     pub async fn again_and_again(&self, restart: bool) -> String {
         let enough = if restart { 3 } else { 1 };
         loop {
-            let failed =
-                self.0.lock().iter().find(|(_, times)| **times >= enough).map(|(name, _)| name.clone());
-            if let Some(name) = failed {
+            let mut times: BTreeMap<String, u32> = BTreeMap::new();
+            for ended in self.0.lock().iter() {
+                *times.entry(ended.process.clone()).or_default() += 1;
+            }
+            if let Some((name, _)) = times.into_iter().find(|(_, times)| *times >= enough) {
                 return name;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -120,15 +132,19 @@ pub async fn supervise(
     restart: bool,
     stop: CancellationToken,
     first: Child,
-    ends: Ends,
+    endings: Endings,
 ) {
     let mut child = first;
     loop {
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         tokio::select! {
             status = child.wait() => {
                 let _ = fs::remove_file(layout.pid_of(&spec.name));
-                ends.count(&spec.name);
-                tracing::warn!(process = spec.name, status = describe(status.as_ref().ok()), "ended by itself");
+                let status = describe(status.as_ref().ok());
+                tracing::warn!(process = spec.name, status, "ended by itself");
+                if let Some(pid) = pid {
+                    endings.0.lock().push(Ended { process: spec.name.clone(), pid, status });
+                }
                 if !restart {
                     return;
                 }

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::cli::UpArgs;
 use crate::client::Client;
 use crate::layout::{Layout, write_private};
-use crate::process::{Ends, Spec, running, supervise};
+use crate::process::{Endings, Spec, running, supervise};
 use crate::stack::{GatewayPorts, Programs, Shared};
 use crate::{balancer, down, ground, nodes, postgres, say};
 
@@ -124,26 +124,36 @@ pub fn foreground(home: &Path, args: &UpArgs) -> Result<()> {
 }
 
 /// Everything that runs, and how to end it in order.
-struct Running {
+pub(crate) struct Running {
     layout: Layout,
     restart: bool,
-    tasks: TaskTracker,
     /// Which processes ended by themselves.
-    ends: Ends,
+    endings: Endings,
+    tasks: TaskTracker,
     /// One per stage, in the order of starting; stopped from the last to the first.
     stages: Vec<(CancellationToken, TaskTracker)>,
 }
 
 impl Running {
-    fn stage(&mut self) {
+    pub(crate) fn new(layout: Layout, restart: bool) -> Running {
+        let (endings, tasks) = (Endings::default(), TaskTracker::new());
+        Running { layout, restart, endings, tasks, stages: Vec::new() }
+    }
+
+    /// The processes that ended by themselves.
+    pub(crate) fn endings(&self) -> &Endings {
+        &self.endings
+    }
+
+    pub(crate) fn stage(&mut self) {
         self.stages.push((CancellationToken::new(), TaskTracker::new()));
     }
 
-    fn start(&mut self, spec: Spec) -> Result<()> {
+    pub(crate) fn start(&mut self, spec: Spec) -> Result<()> {
         let child = spec.spawn(&self.layout)?;
         let (stop, tasks) = self.stages.last().context("no stage was begun")?;
-        let ends = self.ends.clone();
-        tasks.spawn(supervise(spec, self.layout.clone(), self.restart, stop.clone(), child, ends));
+        let endings = self.endings.clone();
+        tasks.spawn(supervise(spec, self.layout.clone(), self.restart, stop.clone(), child, endings));
         Ok(())
     }
 
@@ -153,7 +163,7 @@ impl Running {
         Ok(())
     }
 
-    async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         while let Some((stop, tasks)) = self.stages.pop() {
             stop.cancel();
             tasks.close();
@@ -161,6 +171,21 @@ impl Running {
         }
         self.tasks.close();
         self.tasks.wait().await;
+    }
+}
+
+/// Whoever forgets it, or is cut short, leaves nothing running either.
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.stages.is_empty() {
+            return;
+        }
+        for (stop, _) in &self.stages {
+            stop.cancel();
+        }
+        if let Err(error) = down::stop_leftovers(&self.layout) {
+            say(&format!("the stack was not stopped: {error:#}"));
+        }
     }
 }
 
@@ -175,13 +200,7 @@ async fn run(home: &Path, args: &UpArgs) -> Result<()> {
     fs::write(layout.pid_of(SUPERVISOR), format!("{}\n", std::process::id()))?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut running = Running {
-        layout: layout.clone(),
-        restart: args.restart != 0,
-        tasks: TaskTracker::new(),
-        ends: Ends::default(),
-        stages: Vec::new(),
-    };
+    let mut running = Running::new(layout.clone(), args.restart != 0);
     let outcome = tokio::select! {
         outcome = start(&mut running, args) => outcome.map(|()| false),
         _ = interrupt.recv() => Ok(true),
@@ -315,7 +334,7 @@ async fn start(running: &mut Running, args: &UpArgs) -> Result<()> {
     Ok(())
 }
 
-async fn start_postgres(running: &mut Running) -> Result<String> {
+pub(crate) async fn start_postgres(running: &mut Running) -> Result<String> {
     let layout = running.layout.clone();
     let port = port_for(&layout, "postgres")?;
     let private = postgres::prepare(&layout, port)?;
@@ -328,7 +347,7 @@ async fn start_postgres(running: &mut Running) -> Result<String> {
     Ok(private.url)
 }
 
-async fn migrate(shared: &Shared<'_>) -> Result<()> {
+pub(crate) async fn migrate(shared: &Shared<'_>) -> Result<()> {
     let spec = shared.migrate();
     let mut child = spec.spawn(shared.layout)?;
     let status = child.wait().await?;
@@ -355,7 +374,7 @@ async fn listen(asked: Option<u16>, usual: u16, what: &str, option: &str) -> Res
 }
 
 /// The port that a process had last time if it is free, else a free one; kept in its port file.
-fn port_for(layout: &Layout, name: &str) -> Result<u16> {
+pub(crate) fn port_for(layout: &Layout, name: &str) -> Result<u16> {
     let file = layout.port_of(name);
     let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).ok()?.local_addr().ok();
     let last = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
@@ -369,7 +388,7 @@ fn port_for(layout: &Layout, name: &str) -> Result<u16> {
     Ok(port)
 }
 
-async fn ready(client: &Client) -> Result<bool> {
+pub(crate) async fn ready(client: &Client) -> Result<bool> {
     let (status, _) = client.call(Method::GET, "/readyz", None).await?;
     Ok(status == StatusCode::OK)
 }
@@ -440,11 +459,12 @@ async fn wait_for(
     let layout = &running.layout;
     tokio::select! {
         answer = ask_until_yes(what, layout, log, ask) => answer,
-        failed = running.ends.again_and_again(running.restart) => bail!(failing(layout, &failed)),
+        failed = running.endings.again_and_again(running.restart) => bail!(failing(layout, &failed)),
     }
 }
 
-async fn ask_until_yes(
+/// Asks again and again until the answer is yes.
+pub(crate) async fn ask_until_yes(
     what: &str,
     layout: &Layout,
     log: &str,

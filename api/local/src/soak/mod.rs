@@ -9,12 +9,13 @@
 //! * the [`recorder`]: follows the change log from its first row, whatever happens to the database;
 //! * the [`checker`]: a pure piece that judges every row by what was stored when it was made.
 //!
-//! The [`gateways`] have a storm of their own, with the same recorder and checker.
+//! The [`gateways`] have a storm of their own, and so has [`everything`] together, with the same recorder and checker.
 //!
 //! When the storm is over, what was wished for comes about, every loop gets a new leader, and from then on nothing
 //! may be written. A storm that tried nothing fails: it would have found nothing.
 
 mod checker;
+pub mod everything;
 pub mod gateways;
 mod leaders;
 mod load;
@@ -31,9 +32,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use horchestra_testkit::TempDir;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::say;
+use everything::EverythingArgs;
 use gateways::GatewaysArgs;
 use load::Load;
 use nemesis::{Nemesis, Struck};
@@ -65,6 +68,8 @@ pub struct SoakArgs {
 /// The other storms.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Part {
+    /// Kill, stop, restart and cut off everything there is, in any order, and measure how long it takes to get over.
+    Everything(EverythingArgs),
     /// Kill gateways, stop them, cut them off and crash the database under them, with a fleet of nodes.
     Gateways(GatewaysArgs),
 }
@@ -75,8 +80,10 @@ const LEAST: usize = 15;
 
 /// Runs the storm; fails when a rule was broken or nothing was tried.
 pub async fn run(args: SoakArgs) -> Result<()> {
-    if let Some(Part::Gateways(gateways)) = args.part {
-        return gateways::run(gateways).await;
+    match args.part {
+        Some(Part::Everything(everything)) => return Box::pin(everything::run(everything)).await,
+        Some(Part::Gateways(gateways)) => return Box::pin(gateways::run(gateways)).await,
+        None => {}
     }
     horchestra_runtime::crypto::install()?;
     fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
@@ -109,7 +116,7 @@ fn history(out: &Path) -> PathBuf {
 
 async fn weather(site: &Site, args: &SoakArgs) -> Result<Report> {
     let recorder = Recorder::begin(site.url(), &history(&args.out), ())?;
-    let mut load = Load::begin(site).await?;
+    let mut load = Load::begin(std::slice::from_ref(site.client()), json!({})).await?;
     let began = Instant::now();
     let struck = storm(site, args, &mut load, &recorder).await?;
     let elapsed = began.elapsed();

@@ -31,3 +31,22 @@ fn gateways_fall_over_and_no_node_is_served_twice_or_told_to_stop_what_it_should
     assert!(report.contains("stood still") && report.contains("violations       0"), "{report}");
     assert!(report.contains("0 by a gateway that did not serve them"), "{report}");
 }
+
+#[test]
+fn everything_falls_over_and_nothing_is_lost() {
+    let out = TempDir::new().unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_horchestra-local"))
+        .args(["soak", "everything", "--rounds", "8", "--nodes", "6", "--out"])
+        .arg(out.path())
+        .output()
+        .expect("the tool can be started");
+    assert!(output.status.success(), "{}", said(&output));
+    let report = String::from_utf8_lossy(&output.stdout);
+    // Those that are measured are among the first.
+    for measured in
+        ["API killed, clients", "leader killed, until", "leader resigned, until", "gateway killed, until"]
+    {
+        assert!(report.contains(measured), "{measured}: {report}");
+    }
+    assert!(report.contains("PostgreSQL back, until") && report.contains("violations       0"), "{report}");
+}

@@ -10,14 +10,15 @@
 //! Beside them the recorder and the checker of the other storm look at every change. When all is over, everything comes
 //! to rest, and then nothing may be written any more.
 
-mod checker;
-mod front;
+pub(super) mod checker;
+pub(super) mod front;
 mod load;
 mod nemesis;
-mod net;
+pub(super) mod net;
+pub(super) mod places;
 mod report;
 mod site;
-mod witness;
+pub(super) mod witness;
 
 use std::fs;
 use std::path::PathBuf;
@@ -94,7 +95,7 @@ pub async fn run(args: GatewaysArgs) -> Result<()> {
 
 async fn weather(site: &mut Site, args: &GatewaysArgs) -> Result<Report> {
     let seed = args.seed.unwrap_or_else(|| rand::rng().random());
-    if let Some(why) = &site.without_networks {
+    if let Some(why) = site.without_networks() {
         say(&format!("Nobody is cut off: {why}"));
     }
     let recorder = Recorder::begin(site.url(), &history(&args.out), Judge::default())?;
@@ -128,7 +129,7 @@ async fn weather(site: &mut Site, args: &GatewaysArgs) -> Result<Report> {
         acknowledged: acknowledged.len(),
         counts,
         testimony,
-        without_networks: site.without_networks.clone(),
+        without_networks: site.without_networks().cloned(),
         violations,
     })
 }
@@ -146,7 +147,8 @@ async fn storm(
         Some(rounds) => struck.len() < rounds,
         None => Instant::now() < end,
     };
-    let mut nemesis = Nemesis::new(seed, Duration::from_secs(args.longest), site.without_networks.is_none());
+    let mut nemesis =
+        Nemesis::new(seed, Duration::from_secs(args.longest), site.without_networks().is_none());
     let mut struck = Vec::new();
     while goes_on(&struck) {
         let done = nemesis.strike(site).await?;

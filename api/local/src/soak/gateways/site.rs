@@ -2,13 +2,12 @@
 //! can be, a balancer in front of them, and a fleet.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt};
-use horchestra_auth::pki::Process;
 use horchestra_testkit::free_port;
 use hyper::{Method, StatusCode};
 use nix::sys::signal::{Signal, kill};
@@ -16,40 +15,33 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
-use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::front::Front;
-use super::net::{self, Cable, Network};
+use super::net::Network;
+use super::places::Places;
 use super::witness;
 use crate::cli::UpArgs;
 use crate::client::Client;
 use crate::layout::Layout;
-use crate::process::{Ends, Spec, running, supervise};
-use crate::stack::{GatewayPorts, PROGRAMS, Programs, Shared};
-use crate::{balancer, down, say, up};
+use crate::process::{Endings, running, supervise};
+use crate::stack::{PROGRAMS, Programs, Shared};
+use crate::{down, say, up};
 
 pub const GATEWAYS: u8 = 2;
 const NODES: &str = "/apis/horchestra.io/v1/nodes";
 /// How long all nodes may take to be served, after whatever happened: TCP tries again ever more seldom.
 const PATIENCE: Duration = Duration::from_secs(420);
-/// Nodes whose gateways are within their terms, and have connections: a process that was killed has none.
-const SERVED: &str = "select count(*) from horchestra.node_sessions s join horchestra.gateways g on g.id = s.gateway \
-    where g.until > clock_timestamp() \
-    and exists (select from pg_stat_activity a where a.application_name = g.application)";
-
 pub struct Site {
     layout: Layout,
     client: Client,
     url: String,
     nodes: u32,
     front: Front,
-    networks: Vec<Network>,
-    /// Why there are no networks.
-    pub without_networks: Option<String>,
+    places: Places,
     fleet: Option<Child>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -80,47 +72,20 @@ impl Site {
         let client = Client::new(api, &pki("ca.crt"), &pki("admin.crt"), &pki("admin.key"))?;
         let url = fs::read_to_string(layout.database_url())?.trim().to_owned();
         witness::install(&url).await?;
-        let (networks, without_networks) = match net::make(GATEWAYS) {
-            Ok(networks) => (networks, None),
-            Err(error) => (Vec::new(), Some(format!("{error:#}"))),
-        };
+        let places = Places::make(GATEWAYS)?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let mut ports = Vec::new();
-        for index in 0..GATEWAYS {
-            ports.push(match networks.get(usize::from(index)) {
-                // Both of its cables lead to addresses of its own.
-                Some(_) => {
-                    GatewayPorts { host: Ipv4Addr::UNSPECIFIED, nodes: 8444, internal: 9444, metrics: 9454 }
-                }
-                None => GatewayPorts {
-                    host: Ipv4Addr::LOCALHOST,
-                    nodes: free_port()?,
-                    internal: free_port()?,
-                    metrics: free_port()?,
-                },
-            });
-        }
-        let reached = |(at, ports): (usize, &GatewayPorts)| {
-            let host = networks.get(at).map_or(Ipv4Addr::LOCALHOST, |network| network.there(Cable::Nodes));
-            SocketAddr::from((host, ports.nodes))
-        };
-        let addresses: Vec<SocketAddr> = ports.iter().enumerate().map(reached).collect();
-        let front = Front::of(&addresses).await?;
-        let site =
-            Site { layout, client, url, nodes, front, networks, without_networks, fleet: None, stop, tasks };
-        for (index, ports) in ports.into_iter().enumerate() {
-            site.gateway(index, ports).await?;
+        let front = Front::of(&places.addresses()).await?;
+        let site = Site { layout, client, url, nodes, front, places, fleet: None, stop, tasks };
+        for gateway in 0..usize::from(GATEWAYS) {
+            site.gateway(gateway).await?;
         }
         Ok(site)
     }
 
     /// Starts a gateway, and again whenever it dies.
-    async fn gateway(&self, index: usize, ports: GatewayPorts) -> Result<()> {
+    async fn gateway(&self, gateway: usize) -> Result<()> {
         let pki = self.layout.ensure_keys()?;
-        let database_url = match self.networks.get(index) {
-            Some(network) => self.database_behind(network).await?,
-            None => self.url.clone(),
-        };
+        let database_url = self.places.database(gateway, &self.url, &self.tasks, &self.stop).await?;
         let (authority, authority_key) = (pki.authority(), pki.authority_key());
         let programs = Programs::find()?;
         let shared = Shared {
@@ -132,28 +97,11 @@ impl Site {
             feature_gates: None,
             routed_cidr: None,
         };
-        let number = u16::try_from(index)?;
-        let mut spec = shared
-            .nodegate(number, ports, &[], &pki.serving(), &pki.controller(Process::Nodegate))
-            .args(["--name", &format!("gateway-{index}"), "--drain-over", "1s"]);
-        if let Some(network) = self.networks.get(index) {
-            let advertised = SocketAddr::from((network.there(Cable::Nodes), ports.internal));
-            spec = inside(spec.args(["--internal-advertise", &advertised.to_string()]), network);
-        }
+        let spec = self.places.spec(gateway, &shared, &pki, &[])?;
         let child = spec.spawn(&self.layout)?;
         let (layout, stop) = (self.layout.clone(), self.stop.clone());
-        self.tasks.spawn(supervise(spec, layout, true, stop, child, Ends::default()));
+        self.tasks.spawn(supervise(spec, layout, true, stop, child, Endings::default()));
         Ok(())
-    }
-
-    /// The database, at this machine's end of the gateway's cable.
-    async fn database_behind(&self, network: &Network) -> Result<String> {
-        let (before, after) = self.url.rsplit_once('@').context("the database has no address")?;
-        let (address, name) = after.split_once('/').context("the database has no name")?;
-        let listener = TcpListener::bind((network.here(Cable::Database), 0)).await?;
-        let here = listener.local_addr()?;
-        self.tasks.spawn(balancer::serve(listener, vec![address.parse()?], self.stop.clone()));
-        Ok(format!("{before}@{here}/{name}"))
     }
 
     /// Makes the nodes and starts them; they write down what they do.
@@ -230,7 +178,12 @@ impl Site {
 
     /// That of a gateway, if it has one.
     pub fn network(&self, gateway: usize) -> Option<&Network> {
-        self.networks.get(gateway)
+        self.places.network(gateway)
+    }
+
+    /// Why nobody has one.
+    pub fn without_networks(&self) -> Option<&String> {
+        self.places.without_networks.as_ref()
     }
 
     pub fn journal(&self) -> PathBuf {
@@ -285,8 +238,7 @@ impl Site {
     }
 
     async fn served(&self) -> Result<i64> {
-        let mut database = self.connect().await?;
-        Ok(sqlx::query_scalar(SERVED).fetch_one(&mut database).await?)
+        witness::served(&mut self.connect().await?).await
     }
 
     /// How many nodes a gateway serves, by its name.
@@ -322,13 +274,6 @@ impl Drop for Site {
             say(&format!("the stack was not stopped: {error:#}"));
         }
     }
-}
-
-/// The same process, in a network of its own.
-fn inside(spec: Spec, network: &Network) -> Spec {
-    let program = spec.program.display().to_string();
-    let args = ["netns".to_owned(), "exec".to_owned(), network.name().to_owned(), program];
-    Spec { program: "ip".into(), args: args.into_iter().chain(spec.args).collect(), ..spec }
 }
 
 fn port(layout: &Layout, name: &str) -> Result<u16> {

@@ -37,6 +37,14 @@ pub async fn install(url: &str) -> Result<()> {
     Ok(())
 }
 
+/// Nodes whose gateways are within their terms, and have connections: a process that was killed has none.
+pub async fn served(database: &mut PgConnection) -> Result<i64> {
+    let query = "select count(*) from horchestra.node_sessions s join horchestra.gateways g on g.id = s.gateway \
+        where g.until > clock_timestamp() \
+        and exists (select from pg_stat_activity a where a.application_name = g.application)";
+    Ok(sqlx::query_scalar(query).fetch_one(database).await?)
+}
+
 /// How many sessions changed hands so far.
 pub async fn taken_over(database: &mut PgConnection) -> Result<i64> {
     Ok(sqlx::query_scalar("select count(*) from soak.claims where taken_over").fetch_one(database).await?)

@@ -57,7 +57,8 @@ pub async fn crowd(mut author: Author, share: Share) -> Result<()> {
         }
         let mut made = Vec::new();
         for number in 0..CROWD {
-            let object = application(&format!("crowd-{wave}-{number}"), wave, &share, CROWD_SHARES);
+            let mut object = application(&format!("crowd-{wave}-{number}"), wave, &share, CROWD_SHARES);
+            object["spec"]["placement"] = json!({"nodeSelector": share.room()});
             made.push(author.create(Kind::Application, &object).await?);
         }
         author.pause(3_000).await;

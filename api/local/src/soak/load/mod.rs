@@ -24,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::checker::{Acknowledged, Promise, TURN};
-use super::site::Site;
 use crate::client::{Client, Connection};
 
 const API: &str = "/apis/horchestra.io/v1";
@@ -40,17 +39,24 @@ const PATIENCE: Duration = Duration::from_secs(900);
 pub struct Share {
     milli: i64,
     bytes: i64,
+    /// Labels of the few nodes that are filled.
+    room: Value,
 }
 
 impl Share {
-    async fn of_nodes(client: &Client) -> Result<Share> {
+    async fn of_nodes(client: &Client, room: Value) -> Result<Share> {
         let nodes = client.get(&format!("{API}/nodes")).await?;
         let capacity = |resource: &str| -> Result<Quantity> {
             let of = |node: &Value| node["status"]["capacity"][resource].as_str()?.parse::<Quantity>().ok();
             let least = nodes["items"].as_array().into_iter().flatten().filter_map(of).min();
             least.with_context(|| format!("no node says how much {resource} it has"))
         };
-        Ok(Share { milli: capacity("cpu")?.milli() / 20, bytes: capacity("memory")?.int() / 20 })
+        Ok(Share { milli: capacity("cpu")?.milli() / 20, bytes: capacity("memory")?.int() / 20, room })
+    }
+
+    /// Labels of the nodes that are filled; none: all of them are.
+    pub fn room(&self) -> &Value {
+        &self.room
     }
 
     /// `resources` of an Application that takes so many shares.
@@ -71,10 +77,13 @@ pub struct Load {
 pub type Told = Arc<Mutex<Vec<Acknowledged>>>;
 
 impl Load {
-    pub async fn begin(site: &Site) -> Result<Load> {
-        let share = Share::of_nodes(site.client()).await?;
+    /// Authors call by these ways in turn. Nodes with the labels `room` are filled, and sets that spread go there.
+    pub async fn begin(ways: &[Client], room: Value) -> Result<Load> {
+        let first = ways.first().context("there is no way to the API")?;
+        let share = Share::of_nodes(first, room).await?;
         let (told, stop) = (Arc::new(Mutex::new(Vec::new())), CancellationToken::new());
-        let author = || Author::new(site.client(), &told, &stop);
+        let mut turns = ways.iter().cycle();
+        let mut author = || Author::new(turns.next().unwrap_or(first), &told, &stop);
         let mut authors = JoinSet::new();
         for name in ["north", "south"] {
             authors.spawn(applications::come_and_go(author(), name, share.clone()));
@@ -87,6 +96,11 @@ impl Load {
         authors.spawn(surroundings::cordon(author()));
         authors.spawn(surroundings::families(author(), share));
         Ok(Load { authors, told, stop })
+    }
+
+    /// Where what they are told is kept.
+    pub fn told(&self) -> &Told {
+        &self.told
     }
 
     /// Nobody has given up.

@@ -68,7 +68,7 @@ impl Wish {
         let components = match shape {
             Shape::Wide => vec![scaled("a", replicas), scaled("b", json!({"replicas": 2}))],
             Shape::Together => vec![component("a"), component("b"), component("c")],
-            Shape::Spread => vec![scaled("a", json!({"nodeSpread": {}}))],
+            Shape::Spread => vec![scaled("a", json!({"nodeSpread": {"nodeSelector": share.room()}}))],
             Shape::Steps => {
                 let mut step = component("init");
                 step["spec"]["lifecycle"] = json!({"restartPolicy": "Never"});
