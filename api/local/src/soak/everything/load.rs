@@ -270,7 +270,7 @@ impl Strict {
                     let (key, uid) = (key.clone(), known.uid);
                     self.told.lock().push(Acknowledged { key, uid, promise, turn: Some(turn) });
                 }
-            } else if status.is_client_error() {
+            } else if status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT {
                 outcome = Outcome::Refused(status.as_u16());
             }
         }

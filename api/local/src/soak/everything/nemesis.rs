@@ -317,8 +317,10 @@ impl Nemesis {
                     Fault::ProgramCut => (program, ""),
                     _ => ("horchestra-", "listen"),
                 };
+                // Who listens asks whether its connection lives, where nothing was to be heard for long.
                 let ending = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
-                    where starts_with(application_name, $1) and starts_with(lower(query), $2)";
+                    where starts_with(application_name, $1) \
+                    and (starts_with(lower(query), $2) or $2 = 'listen' and query = 'select 1')";
                 let mut database = site.connect().await?;
                 let ended: i64 =
                     sqlx::query_scalar(ending).bind(whose).bind(query).fetch_one(&mut database).await?;

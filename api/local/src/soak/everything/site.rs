@@ -173,7 +173,7 @@ impl Site {
         if played > 0 {
             let (authority, key) = (authority.display().to_string(), authority_key.display().to_string());
             let journal = self.layout.run().join("journal").display().to_string();
-            let spec = Spec::new("fleet", &keys.programs.agent)
+            let spec = Spec::new("agent-fleet", &keys.programs.agent)
                 .args(["fleet", "--server", &gates.to_string(), "--nodes", &played.to_string()])
                 .args(["--heartbeat", "5s", "--ramp", "2s", "--job-duration", "2s", "--log", "warn"])
                 .args(["--cpu", CPU, "--memory", MEMORY, "--datapath", "--journal", &journal])

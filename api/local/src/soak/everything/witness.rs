@@ -19,7 +19,8 @@ pub async fn install(url: &str) -> Result<()> {
 
 /// The database as this process is to reach it, so that the witness knows it.
 pub fn named(url: &str, process: &str) -> String {
-    format!("{url}?options[soak.process]={process}")
+    let more = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{more}options[soak.process]={process}")
 }
 
 /// The process that leads a loop, and the number of its term.
@@ -40,7 +41,7 @@ pub async fn changes_of_hands(database: &mut PgConnection) -> Result<i64> {
 /// claimed twice under one number.
 pub async fn violations(database: &mut PgConnection) -> Result<Vec<String>> {
     const QUERIES: [&str; 3] = [
-        "select 'revision ' || rv || ': written for ' || loop || ' by ' || coalesce(writer, 'somebody') || ', which ' || \
+        "select 'revision ' || rv || ': written for ' || of_loop || ' by ' || coalesce(writer, 'somebody') || ', which ' || \
          coalesce(leader || ' leads', 'nobody leads') from soak.stale order by rv",
         "select 'the term ' || epoch || ' of ' || name || ' was given away ' || count(*) || ' times' \
          from soak.terms where held group by name, epoch having count(*) > 1",

@@ -4,7 +4,7 @@
 create table soak.leaders (name text collate "C" primary key, epoch bigint not null, process text, held boolean not null);
 create table soak.terms (at timestamptz not null, name text not null, epoch bigint not null, process text,
     held boolean not null);
-create table soak.stale (at timestamptz not null, rv bigint not null, loop text not null, writer text, leader text);
+create table soak.stale (at timestamptz not null, rv bigint not null, of_loop text not null, writer text, leader text);
 
 create function soak.lease_changed() returns trigger language plpgsql as $$
 declare

@@ -51,12 +51,16 @@ fn informers_are_told_what_the_log_says() {
         ("all of it", |_| {}, &[]),
         (
             "one is missing in the middle",
-            |informed| drop(informed.stretches[0].events.remove(1)),
+            |informed| {
+                informed.stretches[0].events.remove(1);
+            },
             &["Deleted of Service default/b at 4 never came"],
         ),
         (
             "the last one is missing",
-            |informed| drop(informed.stretches[0].events.pop()),
+            |informed| {
+                informed.stretches[0].events.pop();
+            },
             &["Modified of Service default/b at 6 never came"],
         ),
         (
@@ -84,7 +88,9 @@ fn informers_are_told_what_the_log_says() {
         ),
         (
             "a list that lacks one",
-            |informed| drop(informed.stretches[0].listed.remove(&uid(1))),
+            |informed| {
+                informed.stretches[0].listed.remove(&uid(1));
+            },
             &["listed at 2: Service default/a at None, at 1 in the log"],
         ),
         (
@@ -94,7 +100,9 @@ fn informers_are_told_what_the_log_says() {
         ),
         (
             "a list with one that was not there",
-            |informed| drop(informed.stretches[0].listed.insert(uid(9), 2)),
+            |informed| {
+                informed.stretches[0].listed.insert(uid(9), 2);
+            },
             &["which was not there"],
         ),
         (
