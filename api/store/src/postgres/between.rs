@@ -15,9 +15,14 @@
 //! What cannot be seen: a pooler so busy that it never lends the same server twice during the trial. It is found out
 //! later, by the errors that it brings ([`is_mix_up`]).
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
 use tokio::sync::OnceCell;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 /// What the driver calls its statements.
@@ -25,6 +30,11 @@ const DRIVERS_NAMES: &str = "sqlx_s_";
 /// How often two connections are compared. A pooler lends the server that was given back last, unless somebody else
 /// comes in between.
 const ROUNDS: usize = 4;
+
+/// How long finding out may take. More than a call would wait for: a server that starts sessions slowly is not asked
+/// from the beginning again and again.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Why a process does not work through a pooler, and what to do.
 pub const MIXED_UP: &str = "the database is reached through a pooler that lends connections for single transactions and \
@@ -68,6 +78,19 @@ impl Way {
     #[cfg(test)]
     pub fn known(options: PgConnectOptions) -> Way {
         Way { options, found: OnceCell::new_with(Some(Between { lends: false, mixes: false })) }
+    }
+}
+
+/// Finds out in the background, so that whoever waits for it in vain does not put an end to it.
+pub(super) async fn settle(way: Arc<Way>, stop: CancellationToken) {
+    let settled = async {
+        while !matches!(timeout(PATIENCE, way.between()).await, Ok(Ok(_))) {
+            sleep(PAUSE).await;
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = settled => {}
     }
 }
 

@@ -175,6 +175,7 @@ impl PostgresBackend {
             stop: CancellationToken::new(),
         });
         let heard = listen::Heard { hint: Arc::clone(&backend.hint), leases: Arc::clone(&backend.leases) };
+        backend.tasks.spawn(between::settle(Arc::clone(&way), backend.stop.clone()));
         let ways = listen::Ways { listening, announcing: way };
         backend.tasks.spawn(listen::listen(ways, heard, backend.stop.clone()));
         Ok(backend)
