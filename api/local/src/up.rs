@@ -341,7 +341,7 @@ pub(crate) async fn start_postgres(running: &mut Running) -> Result<String> {
     running.start(private.spec.clone())?;
     tokio::select! {
         there = postgres::ensure_database(&layout, port, &private) => there?,
-        failed = running.ends.again_and_again(running.restart) => bail!(failing(&layout, &failed)),
+        failed = running.endings.again_and_again(running.restart) => bail!(failing(&layout, &failed)),
     }
     say(&format!("  database   PostgreSQL on 127.0.0.1:{port}"));
     Ok(private.url)
