@@ -68,12 +68,14 @@ SOAK_PART := $(or $(PART),everything)
 soak: build ## Break things under load for MINUTES=30 (or ROUNDS=n things) and check every change (PART=leaders or gateways: only those)
 	@$(LOCAL) soak $(filter-out leaders,$(SOAK_PART)) $(SOAK) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED))
 
-# The other revision is built in a tree and a folder of its own; a second run from there finds it built.
+# The other revision is built in a tree and a folder of its own, which stay: a second run finds it built.
 upgrade-test: ## Upgrade a stack under load from the programs of another revision (FROM=v0.1.0; UPGRADE_WITHOUT_GATEWAYS=1)
 	@test -n "$(FROM)" || { echo "From which revision? make upgrade-test FROM=<git revision>"; exit 2; }
-	@tree=$$(mktemp -d) && trap 'git worktree remove --force "$$tree"' EXIT && \
-	git worktree add --quiet --detach "$$tree" $(FROM) && \
-	(cd "$$tree" && CARGO_TARGET_DIR="$(abspath $(TARGET))/from" $(CARGO) build --locked $(BINARIES))
+	@folder="$(abspath $(TARGET))/from" && from=$$(git rev-parse --verify --quiet "$(FROM)^{commit}") || \
+	{ echo "There is no revision $(FROM) here"; exit 2; } && git worktree prune && \
+	if [ -e "$$folder/tree/.git" ]; then git -C "$$folder/tree" checkout --quiet --detach "$$from"; \
+	else git worktree add --quiet --detach "$$folder/tree" "$$from"; fi && \
+	cd "$$folder/tree" && CARGO_TARGET_DIR="$$folder" $(CARGO) build --locked $(BINARIES)
 	UPGRADE_FROM_BINARIES="$(abspath $(TARGET))/from/debug" $(CARGO) test --locked --workspace --test it \
 		rolling::an_upgrade_under_load_is_not_noticed -- --nocapture
 
