@@ -275,16 +275,19 @@ fn what_is_not_valid_yet_goes_by_a_clock_that_was_wrong() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path().join("pki");
     let pki = LocalPki::ensure(&folder, &[]).unwrap();
-    let tomorrow = time::OffsetDateTime::now_utc() + Duration::from_secs(24 * 3600);
-    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let in_days = |days: i64| {
+        let second = Timestamp::now().as_second() + days * 24 * 3600;
+        time::OffsetDateTime::from_unix_timestamp(second).unwrap()
+    };
+    let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();
-    params.not_before = tomorrow;
-    params.not_after = tomorrow + Duration::from_secs(3600 * 24 * 100);
+    params.not_before = in_days(1);
+    params.not_after = in_days(100);
 
     // A certificate is made anew, with the clock as it is now.
     let issuer = rcgen::Issuer::from_ca_cert_der(
         pki.signer().certificate(),
-        KeyPair::from_pem(&pki.signer().pem().key).unwrap(),
+        rcgen::KeyPair::from_pem(&pki.signer().pem().key).unwrap(),
     );
     let early = params.signed_by(&key, &issuer.unwrap()).unwrap().pem();
     write_file(&pki.admin().certificate, early.as_bytes(), 0o644).unwrap();

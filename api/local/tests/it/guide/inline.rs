@@ -47,7 +47,7 @@ fn spans() -> Vec<(&'static str, String)> {
             let ends = line.is_empty() || fence || fenced || line.starts_with('|');
             if ends {
                 spans.extend(paragraph.split('`').skip(1).step_by(2).map(|span| (document, span.to_owned())));
-                assert!(paragraph.matches('`').count() % 2 == 0, "{document}: {paragraph}");
+                assert!(paragraph.matches('`').count().is_multiple_of(2), "{document}: {paragraph}");
                 paragraph.clear();
             }
             if !(fence || fenced) {
