@@ -241,8 +241,9 @@ fn open_store(args: &Args, metrics: &Metrics) -> anyhow::Result<(Store, Arc<Post
         PostgresBackend::open(&args.database.database_url, options).context("opening the database")?;
     let mut kinds = vec![Kind::Namespace, Kind::Event];
     kinds.extend(feed::KINDS);
-    // Nobody watches here but the feed of this process, which is never far behind and loads anew if it ever is.
-    let (ring_events, ring_bytes, prefill) = (10_000, 8 << 20, 1_000);
+    // Nobody watches here but the feed of this process, which is never far behind and loads anew if it ever is. What is
+    // remembered of every node, twice over, would be a tenth of what a session costs.
+    let (ring_events, ring_bytes, prefill) = (2_000, 2 << 20, 1_000);
     let options = StoreOptions { kinds, ring_events, ring_bytes, prefill, ..StoreOptions::default() };
     let store = Store::open(backend.clone(), options);
     let shown = store.clone();

@@ -8,6 +8,7 @@ use horchestra_store::ReadError;
 use horchestra_store::store::{SessionClaim, SessionGrant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use super::outbound::Downstream;
@@ -79,7 +80,12 @@ async fn claim_and_serve(
         let session = Arc::clone(&session);
         Downstream::new(Arc::clone(&session.outbound), move || session.end(Ok(())))
     };
-    let course = serve(Arc::clone(&gate), session, peer, inbound);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(receive::run(Arc::clone(&gate), Arc::clone(&session), inbound));
+    tasks.spawn(write::run(Arc::clone(&gate), Arc::clone(&session)));
+    tasks.spawn(push::run(Arc::clone(&gate), Arc::clone(&session)));
+    let valid_for = peer.not_after.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
+    let course = serve(Arc::clone(&gate), session, tasks, valid_for, peer.connection.cut);
     gate.tasks.spawn("session", course);
     Ok(down)
 }
@@ -105,13 +111,15 @@ async fn claim(gate: &Gate, peer: &Peer) -> Result<Option<SessionGrant>, ReadErr
     }
 }
 
-/// Runs the tasks of a session until it ends, then cleans up.
-async fn serve(gate: Arc<Gate>, session: Arc<Session>, peer: Peer, inbound: Streaming<NodeMessage>) {
-    let mut tasks = JoinSet::new();
-    tasks.spawn(receive::run(Arc::clone(&gate), Arc::clone(&session), inbound));
-    tasks.spawn(write::run(Arc::clone(&gate), Arc::clone(&session)));
-    tasks.spawn(push::run(Arc::clone(&gate), Arc::clone(&session)));
-    let valid_for = peer.not_after.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
+/// Runs the tasks of a session until it ends, then cleans up. It is given no more than it needs, since it keeps room for
+/// all of it as long as the session lasts.
+async fn serve(
+    gate: Arc<Gate>,
+    session: Arc<Session>,
+    mut tasks: JoinSet<()>,
+    valid_for: Duration,
+    cut: CancellationToken,
+) {
     tokio::select! {
         () = session.ended() => {}
         () = tokio::time::sleep(valid_for) => {
@@ -133,8 +141,8 @@ async fn serve(gate: Arc<Gate>, session: Arc<Session>, peer: Peer, inbound: Stre
     gate.rows.release(&session.node, &session.grant);
     // The end goes out as trailers; a peer that does not read them is cut off.
     tokio::select! {
-        () = peer.connection.cut.cancelled() => {}
+        () = cut.cancelled() => {}
         () = session.outbound.gone() => {}
-        () = tokio::time::sleep(gate.settings.end_grace) => peer.connection.cut.cancel(),
+        () = tokio::time::sleep(gate.settings.end_grace) => cut.cancel(),
     }
 }
