@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_store::Revision;
 use hyper::{Method, StatusCode};
@@ -22,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::super::checker::{Acknowledged, Promise};
+use super::super::checker::{Acknowledged, Promise, TURN};
 use super::super::load::{Author, Made, NAMESPACE, Told, key, turned};
 use super::checker::{Attempt, Outcome};
 use super::site::{Site, Way};
@@ -55,7 +57,7 @@ impl Writers {
         let (stop, ledger) = (CancellationToken::new(), Arc::new(Ledger::default()));
         let mut tasks = JoinSet::new();
         let author = |at: usize| Author::new(&site.ways()[at % site.ways().len()].client, told, &stop);
-        tasks.spawn(secrets(author(0)));
+        tasks.spawn(secrets(author(0), Arc::clone(&ledger)));
         tasks.spawn(services(author(1)));
         tasks.spawn(processes(author(2)));
         for number in 0..STRICT {
@@ -92,9 +94,14 @@ impl Writers {
     }
 }
 
-/// Secrets that come, change and go.
-async fn secrets(mut author: Author) -> Result<()> {
-    let mut alive: VecDeque<Made> = VecDeque::new();
+/// What a Secret says after it was changed.
+fn second(number: u64) -> String {
+    format!("second {number}")
+}
+
+/// Secrets that come, change and go. What is left is read in the end: the log has it sealed.
+async fn secrets(mut author: Author, ledger: Arc<Ledger>) -> Result<()> {
+    let mut alive: VecDeque<(u64, Made)> = VecDeque::new();
     for number in 1_u64.. {
         if author.is_told_to_stop() {
             break;
@@ -106,18 +113,31 @@ async fn secrets(mut author: Author) -> Result<()> {
         let made = author.create(Kind::Secret, &object).await?;
         let change = json!({
             "metadata": {"annotations": turned(number + 1)},
-            "stringData": {"password": format!("second {number}")},
+            "stringData": {"password": second(number)},
         });
         author.merge(&made.key, &change).await?;
-        alive.push_back(made);
+        alive.push_back((number, made));
         if alive.len() > ALIVE
-            && let Some(oldest) = alive.pop_front()
+            && let Some((_, oldest)) = alive.pop_front()
         {
             author.delete(&oldest, "Background").await?;
         }
         author.pause(700).await;
     }
+    for (number, made) in &alive {
+        let stands = author.get(&made.key).await?;
+        ledger.stale.lock().extend(odd_secret(&made.key, *number, stands.as_ref()));
+    }
     Ok(())
+}
+
+/// What is wrong with a Secret that was left.
+fn odd_secret(key: &Key, number: u64, stands: Option<&Value>) -> Option<String> {
+    let Some(stands) = stands else { return Some(format!("{key} was acknowledged, and is not there")) };
+    let password = stands["data"]["password"].as_str().and_then(|data| STANDARD.decode(data).ok());
+    let turn = &stands["metadata"]["annotations"][TURN];
+    let well = *turn == (number + 1).to_string() && password == Some(second(number).into_bytes());
+    (!well).then(|| format!("{key}: turn {} was acknowledged, and it is read with {turn}", number + 1))
 }
 
 fn service(name: &str, turn: u64) -> Value {
@@ -324,4 +344,22 @@ fn collection(kind: Kind) -> String {
 
 fn path(key: &Key) -> String {
     format!("{}/{}", collection(key.kind), key.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_read_as_it_was_changed_last() {
+        let read = |turn: &str, password: &str| {
+            json!({"metadata": {"annotations": {TURN: turn}}, "data": {"password": STANDARD.encode(password)}})
+        };
+        let key = key(Kind::Secret, "secret-3");
+        let odd = |stands: Option<Value>| odd_secret(&key, 3, stands.as_ref());
+        assert_eq!(odd(Some(read("4", "second 3"))), None);
+        for wrong in [None, Some(read("3", "second 3")), Some(read("4", "first 3")), Some(json!({}))] {
+            assert!(odd(wrong.clone()).is_some(), "{wrong:?}");
+        }
+    }
 }
