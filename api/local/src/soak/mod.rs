@@ -38,7 +38,7 @@ use tokio::time::Instant;
 use crate::say;
 use everything::EverythingArgs;
 use gateways::GatewaysArgs;
-use load::Load;
+use load::{Load, Manner};
 use nemesis::{Nemesis, Struck};
 use recorder::Recorder;
 use report::Report;
@@ -116,7 +116,7 @@ fn history(out: &Path) -> PathBuf {
 
 async fn weather(site: &Site, args: &SoakArgs) -> Result<Report> {
     let recorder = Recorder::begin(site.url(), &history(&args.out), ())?;
-    let mut load = Load::begin(std::slice::from_ref(site.client()), json!({})).await?;
+    let mut load = Load::begin(std::slice::from_ref(site.client()), json!({}), Manner::Outright).await?;
     let began = Instant::now();
     let struck = storm(site, args, &mut load, &recorder).await?;
     let elapsed = began.elapsed();

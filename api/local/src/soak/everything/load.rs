@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::super::checker::{Acknowledged, Promise, TURN};
-use super::super::load::{Author, Made, NAMESPACE, Told, key, turned};
+use super::super::load::{Author, Made, Manner, NAMESPACE, Told, key, turned};
 use super::checker::{Attempt, Outcome};
 use super::site::{Site, Way};
 
@@ -56,7 +56,10 @@ impl Writers {
     pub fn begin(site: &Site, told: &Told, seed: u64) -> Writers {
         let (stop, ledger) = (CancellationToken::new(), Arc::new(Ledger::default()));
         let mut tasks = JoinSet::new();
-        let author = |at: usize| Author::new(&site.ways()[at % site.ways().len()].client, told, &stop);
+        let author = |at: usize| {
+            let way = &site.ways()[at % site.ways().len()];
+            Author::new(&way.client, told, &stop, Manner::AsRead)
+        };
         tasks.spawn(secrets(author(0), Arc::clone(&ledger)));
         tasks.spawn(services(author(1)));
         tasks.spawn(processes(author(2)));
@@ -352,9 +355,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_read_as_it_was_changed_last() {
-        let read = |turn: &str, password: &str| {
-            json!({"metadata": {"annotations": {TURN: turn}}, "data": {"password": STANDARD.encode(password)}})
-        };
+        let read = |turn: &str, password: &str| json!({"metadata": {"annotations": {TURN: turn}}, "data": {"password": STANDARD.encode(password)}});
         let key = key(Kind::Secret, "secret-3");
         let odd = |stands: Option<Value>| odd_secret(&key, 3, stands.as_ref());
         assert_eq!(odd(Some(read("4", "second 3"))), None);

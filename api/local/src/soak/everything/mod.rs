@@ -57,7 +57,7 @@ use self::prober::{Askers, Prober};
 use self::report::Report;
 use self::site::{AGENTS, Site};
 use super::gateways::witness as of_gateways;
-use super::load::{Author, Load};
+use super::load::{Author, Load, Manner};
 use super::recorder::Recorder;
 use super::{history, keep_logs, rest};
 use crate::client::Client;
@@ -134,7 +134,7 @@ async fn weather(site: &Site, args: &EverythingArgs) -> Result<Report> {
     let recorder = Recorder::begin(site.url(), &history(&args.out), Kept::default())?;
     let mut informers = Informers::begin(site);
     let ways: Vec<Client> = site.ways().iter().map(|way| way.client.clone()).collect();
-    let mut load = Load::begin(&ways, Site::room()).await?;
+    let mut load = Load::begin(&ways, Site::room(), Manner::AsRead).await?;
     let mut writers = Writers::begin(site, load.told(), seed);
     say(&format!("{} nodes are served; the storm begins (seed {seed})", site.nodes()));
     let began = Instant::now();
@@ -245,7 +245,7 @@ async fn storm(
     };
     let told = everybody.load.told().clone();
     // It goes on when everybody else is told to stop.
-    let author = Author::new(site.balanced(), &told, &CancellationToken::new());
+    let author = Author::new(site.balanced(), &told, &CancellationToken::new(), Manner::AsRead);
     let mut prober = Prober::new(author, &told);
     let askers = Askers::begin(site);
     let mut nemesis = Nemesis::new(seed, site.without_networks().is_none());

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::super::checker::Acknowledged;
-use super::super::load::{Author, Made, Told, key, turned};
+use super::super::load::{Author, Made, Manner, Told, key, turned};
 use crate::client::Client;
 
 /// How many of an author's are there at a time.
@@ -31,9 +31,12 @@ impl Load {
         let (told, stop) = (Told::default(), CancellationToken::new());
         let mut authors = JoinSet::new();
         for number in 0..busy {
-            authors.spawn(come_and_go(Author::new(client, &told, &stop), format!("guest-{number}")));
+            authors.spawn(come_and_go(
+                Author::new(client, &told, &stop, Manner::Outright),
+                format!("guest-{number}"),
+            ));
         }
-        authors.spawn(stay(Author::new(client, &told, &stop)));
+        authors.spawn(stay(Author::new(client, &told, &stop, Manner::Outright)));
         Load { authors, told, stop }
     }
 

@@ -78,12 +78,12 @@ pub type Told = Arc<Mutex<Vec<Acknowledged>>>;
 
 impl Load {
     /// Authors call by these ways in turn. Nodes with the labels `room` are filled, and sets that spread go there.
-    pub async fn begin(ways: &[Client], room: Value) -> Result<Load> {
+    pub async fn begin(ways: &[Client], room: Value, manner: Manner) -> Result<Load> {
         let first = ways.first().context("there is no way to the API")?;
         let share = Share::of_nodes(first, room).await?;
         let (told, stop) = (Arc::new(Mutex::new(Vec::new())), CancellationToken::new());
         let mut turns = ways.iter().cycle();
-        let mut author = || Author::new(turns.next().unwrap_or(first), &told, &stop);
+        let mut author = || Author::new(turns.next().unwrap_or(first), &told, &stop, manner);
         let mut authors = JoinSet::new();
         for name in ["north", "south"] {
             authors.spawn(applications::come_and_go(author(), name, share.clone()));
@@ -131,18 +131,35 @@ pub struct Made {
 /// How a deletion is to go on with what depends on the object.
 pub const MODES: [&str; 3] = ["Background", "Foreground", "Orphan"];
 
+/// How an author changes what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Whatever stands.
+    Outright,
+    /// Only what it has just read. Where requests are held up on their way, one that was given up may still arrive, after
+    /// later ones, and would put back what it says.
+    AsRead,
+}
+
 /// One client.
 pub struct Author {
     client: Client,
     connection: Option<Connection>,
     told: Told,
     stop: CancellationToken,
+    manner: Manner,
 }
 
 impl Author {
     /// One who keeps what it is told, until it is time to stop.
-    pub fn new(client: &Client, told: &Told, stop: &CancellationToken) -> Author {
-        Author { client: client.clone(), connection: None, told: Arc::clone(told), stop: stop.clone() }
+    pub fn new(client: &Client, told: &Told, stop: &CancellationToken, manner: Manner) -> Author {
+        Author {
+            client: client.clone(),
+            connection: None,
+            told: Arc::clone(told),
+            stop: stop.clone(),
+            manner,
+        }
     }
 
     pub fn is_told_to_stop(&self) -> bool {
@@ -216,11 +233,20 @@ impl Author {
 
     /// Changes an object with a merge patch.
     pub async fn merge(&mut self, key: &Key, patch: &Value) -> Result<Made> {
-        let (status, answer) = self.call(&Method::PATCH, &path(key), Some(patch)).await?;
-        if status != StatusCode::OK {
-            bail!("changing {key}: {status}: {answer}");
+        let mut patch = patch.clone();
+        loop {
+            if self.manner == Manner::AsRead {
+                let stands = self.get(key).await?.with_context(|| format!("{key} is not there"))?;
+                patch["metadata"]["resourceVersion"] = stands["metadata"]["resourceVersion"].clone();
+            }
+            let (status, answer) = self.call(&Method::PATCH, &path(key), Some(&patch)).await?;
+            match status {
+                StatusCode::OK => return self.written(key.kind, &answer),
+                // Somebody else was there in between, or an earlier attempt of its own.
+                StatusCode::CONFLICT if self.manner == Manner::AsRead => {}
+                _ => bail!("changing {key}: {status}: {answer}"),
+            }
         }
-        self.written(key.kind, &answer)
     }
 
     /// Asks for a deletion.
