@@ -12,8 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use horchestra_runtime::proxy::{self, Block, Front};
-use horchestra_runtime::tls::ReloadingServer;
+use horchestra_runtime::tls::{ReloadingServer, Trust};
 use horchestra_runtime::{PeerChain, Tasks};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -21,6 +23,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tower::Service;
@@ -138,6 +141,8 @@ impl Listening {
         }
     }
 
+    /// Each way that it can take has its room while it is taken, and no longer: a task is as large as the largest of
+    /// what stands in it, and most of these last for as long as a node has a session.
     async fn connection<S>(
         &self,
         mut stream: TcpStream,
@@ -157,13 +162,13 @@ impl Listening {
         let (hello, address) = match arrival {
             Ok(arrived) => arrived,
             Err(error) => {
-                tell(&mut stream, &error).await;
+                Box::pin(tell(&mut stream, &error)).await;
                 return Err(error);
             }
         };
         match (&self.splicer, hello.route) {
             (Some(splicer), Route::Elsewhere) => {
-                self.pass_on(splicer, stream, hello.bytes, address).await;
+                Box::pin(self.pass_on(splicer, stream, hello.bytes, address)).await;
                 Ok(())
             }
             _ => Box::pin(self.serve(stream, hello.bytes, address, grpc, stop)).await,
@@ -233,15 +238,31 @@ impl Listening {
         };
         // The room that it needs is given back with its end.
         let handshake = Box::pin(handshake);
-        let (tls, mut trust) = tokio::select! {
+        let (tls, trust) = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             shaken = handshake => shaken?,
         };
+        self.course(tls, trust, address, grpc, stop).await;
+        Ok(())
+    }
+
+    /// Everything after the handshake. Not an `async fn`, which would keep room for the connection a second time.
+    fn course<S>(
+        &self,
+        tls: TlsStream<Replay<TcpStream>>,
+        mut trust: Trust,
+        address: SocketAddr,
+        grpc: S,
+        stop: &CancellationToken,
+    ) -> BoxFuture<'_, ()>
+    where
+        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send + 'static,
+    {
         let session = tls.get_ref().1;
         if session.alpn_protocol() != Some(b"h2") {
             tracing::debug!(%address, "a client of the API has come to the wrong address");
-            Box::pin(serve::http1_refusal(tls, &self.settings)).await;
-            return Ok(());
+            return serve::http1_refusal(tls, &self.settings).boxed();
         }
         let connection = Connection {
             address,
@@ -251,14 +272,17 @@ impl Listening {
         };
         let chain = connection.chain.clone();
         let why_not = serve::misdirection(self.splicer.is_some());
-        tokio::select! {
-            () = serve::http2(tls, connection, grpc, why_not, self, stop) => {}
-            // Dropping the connection ends the calls on it.
-            () = trust.lost(chain.as_ref()) => {
-                tracing::info!(%address, "cut: the client's certificate is not believed any more");
+        let serving = serve::http2(tls, connection, grpc, why_not, self, stop);
+        async move {
+            tokio::select! {
+                () = serving => {}
+                // Dropping the connection ends the calls on it.
+                () = trust.lost(chain.as_ref()) => {
+                    tracing::info!(%address, "cut: the client's certificate is not believed any more");
+                }
             }
         }
-        Ok(())
+        .boxed()
     }
 }
 
