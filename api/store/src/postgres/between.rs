@@ -15,15 +15,18 @@
 //! What cannot be seen: a pooler so busy that it never lends the same server twice during the trial. It is found out
 //! later, by the errors that it brings ([`is_mix_up`]).
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
 use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+
+use super::errors;
 
 /// What the driver calls its statements.
 const DRIVERS_NAMES: &str = "sqlx_s_";
@@ -35,6 +38,8 @@ const ROUNDS: usize = 4;
 /// from the beginning again and again.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(500);
+/// When a second attempt begins beside the first: the server may be slow, or have vanished without a word.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// Why a process does not work through a pooler, and what to do.
 pub const MIXED_UP: &str = "the database is reached through a pooler that lends connections for single transactions and \
@@ -96,6 +101,17 @@ pub(super) async fn settle(way: Arc<Way>, stop: CancellationToken) {
 
 /// Tries the way out.
 pub(super) async fn find_out(options: &PgConnectOptions) -> Result<Between, sqlx::Error> {
+    let mut first = pin!(find_out_once(options));
+    if let Ok(found) = timeout(SLOW, &mut first).await {
+        return found;
+    }
+    tokio::select! {
+        found = first => found,
+        found = find_out_once(options) => found,
+    }
+}
+
+async fn find_out_once(options: &PgConnectOptions) -> Result<Between, sqlx::Error> {
     let mut one = options.connect().await?;
     let mut other = options.connect().await?;
     let found = try_out(&mut one, &mut other).await;
@@ -151,17 +167,15 @@ async fn server(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
     sqlx::raw_sql("select pg_backend_pid()").fetch_one(connection).await?.try_get(0)
 }
 
-/// Whether this comes of statements that were mixed up: one is not there that was prepared, is there already, or is
-/// another one. Where a connection is a server's session, none of this happens.
+/// Whether this comes of statements that were mixed up: one is not there that was prepared, is there already, or takes
+/// other parameters. Where a connection is a server's session, none of this happens.
 pub(super) fn is_mix_up(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Database(error) => {
-            error.code().is_some_and(|code| ["26000", "42P05", "08P01"].contains(&code.as_ref()))
-        }
-        sqlx::Error::Protocol(_)
-        | sqlx::Error::Decode(_)
-        | sqlx::Error::ColumnDecode { .. }
-        | sqlx::Error::ColumnIndexOutOfBounds { .. } => true,
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    error.is_some_and(|error| match error.code() {
+        "26000" | "42P05" => true,
+        // Whatever goes wrong with a pooler itself is called that by it too, as when its server is away. Only servers name
+        // the routine that found out.
+        "08P01" => error.routine().is_some() && !errors::ends_session(error),
         _ => false,
-    }
+    })
 }

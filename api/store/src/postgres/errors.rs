@@ -1,6 +1,7 @@
 //! Which failure of the driver means what.
 
 use sqlx::Error;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use super::between::{self, MIXED_UP};
 use crate::backend::{BackendError, Unwritable};
@@ -72,6 +73,12 @@ fn code(error: &Error) -> Option<String> {
     error.as_database_error()?.code().map(|code| code.into_owned())
 }
 
+/// Whether nothing more comes on the session. Poolers say so as well as servers, as when they have lost theirs in the
+/// middle of a statement.
+pub(super) fn ends_session(error: &PgDatabaseError) -> bool {
+    matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic) || error.code().starts_with("57P")
+}
+
 /// Raised by `commit_batch` for a nonce that was settled.
 const GIVEN_UP: &str = "HZ002";
 
@@ -120,11 +127,11 @@ pub fn of_change(error: Error) -> BackendError {
             let code = code.as_deref().unwrap_or("");
             if code == GIVEN_UP {
                 BackendError::Rejected(error.to_string())
+            } else if database.try_downcast_ref().is_some_and(ends_session) {
+                // Whether before or after the commit cannot be told.
+                BackendError::Unknown(error.to_string())
             } else if between::is_mix_up(&error) {
                 mixed_up(&error)
-            } else if code.starts_with("57P") {
-                // The server ends the session; whether before or after the commit cannot be told.
-                BackendError::Unknown(error.to_string())
             } else if blames_input(code) {
                 BackendError::Rejected(error.to_string())
             } else {

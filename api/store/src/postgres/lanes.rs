@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 use tokio::time::error::Elapsed;
 
 use super::between::Way;
-use super::statements;
+use super::{errors, statements};
 use crate::readings::PoolUse;
 
 /// How long a call waits for a connection, and for one to be made, before the database counts as away.
@@ -139,8 +139,7 @@ impl Lane {
 /// Whether the server gave this error as an answer and goes on listening.
 fn answered(error: &sqlx::Error) -> bool {
     match error {
-        // 57P: the server is ending the session.
-        sqlx::Error::Database(error) => !error.code().is_some_and(|code| code.starts_with("57P")),
+        sqlx::Error::Database(error) => !error.try_downcast_ref().is_some_and(errors::ends_session),
         sqlx::Error::RowNotFound
         | sqlx::Error::ColumnNotFound(_)
         | sqlx::Error::ColumnIndexOutOfBounds { .. }

@@ -8,9 +8,12 @@
 //! One that stays deaf is said to be, once, and goes on: nothing relies on being told, and the log is then asked more
 //! often. It is tried out again now and then, since whoever is in a hurry may have been slow and not deaf.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions};
 use tokio::sync::watch;
@@ -87,17 +90,22 @@ async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
     });
     // Some may have been given up while nobody listened.
     heard.leases.send_modify(|released| *released += 1);
-    let mut trial: Option<Trial> = None;
+    let mut trial: Option<Trial<'_>> = None;
     let mut next_trial = Some(Instant::now());
     let mut quiet_until = Instant::now() + QUIET_LIMIT;
     loop {
         if next_trial.is_some_and(|due| due <= Instant::now()) {
-            trial = Trial::begin(&ways.announcing).await;
+            trial = Some(Trial::begin(&ways.announcing));
             next_trial = Some(Instant::now() + TRIAL_PAUSE);
         }
-        let ends = trial.as_ref().map(|trial| trial.ends);
+        let ends = trial.as_ref().and_then(|trial| trial.ends);
         let wake = [ends, next_trial].into_iter().flatten().fold(quiet_until, Instant::min);
-        match timeout_at(wake, listener.try_recv()).await {
+        // What others say is heard while the announcement is made, however long that takes.
+        let received = tokio::select! {
+            () = announced(&mut trial) => continue,
+            received = timeout_at(wake, listener.try_recv()) => received,
+        };
+        match received {
             Ok(Ok(Some(notification))) => {
                 quiet_until = Instant::now() + QUIET_LIMIT;
                 let payload = notification.payload();
@@ -140,16 +148,30 @@ async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
 }
 
 /// An announcement that is waited for. Nobody else can have made it, or make it again.
-struct Trial {
+struct Trial<'a> {
     said: String,
-    ends: Instant,
+    /// Until it is made.
+    making: Option<BoxFuture<'a, bool>>,
+    /// Once it is.
+    ends: Option<Instant>,
 }
 
-impl Trial {
-    /// `None`: it could not be made, and nothing is known.
-    async fn begin(way: &Way) -> Option<Trial> {
+impl Trial<'_> {
+    fn begin(way: &Way) -> Trial<'_> {
         let said = Uuid::new_v4().to_string();
-        announce(way, &said).await.then(|| Trial { said, ends: Instant::now() + TRIAL_LIMIT })
+        Trial { making: Some(announce(way, said.clone()).boxed()), said, ends: None }
+    }
+}
+
+/// Makes the announcement, and resolves when that is done. If it could not be made nothing is known, and there is none.
+async fn announced(trial: &mut Option<Trial<'_>>) {
+    let Some(Trial { making: Some(making), .. }) = trial else { return pending().await };
+    if making.await {
+        if let Some(trial) = trial {
+            (trial.making, trial.ends) = (None, Some(Instant::now() + TRIAL_LIMIT));
+        }
+    } else {
+        *trial = None;
     }
 }
 
@@ -157,10 +179,14 @@ impl Trial {
 /// be tried.
 pub(super) async fn hears(listening: &PgConnectOptions, announcing: &Way) -> Option<bool> {
     let mut listener = timeout(CONNECT_LIMIT, listener(listening)).await.ok()?.ok()?;
-    let trial = Trial::begin(announcing).await?;
+    let said = Uuid::new_v4().to_string();
+    if !announce(announcing, said.clone()).await {
+        return None;
+    }
+    let ends = Instant::now() + TRIAL_LIMIT;
     loop {
-        match timeout_at(trial.ends, listener.try_recv()).await {
-            Ok(Ok(Some(notification))) if notification.payload() == trial.said => return Some(true),
+        match timeout_at(ends, listener.try_recv()).await {
+            Ok(Ok(Some(notification))) if notification.payload() == said => return Some(true),
             Ok(Ok(Some(_))) => {}
             Ok(_) => return None,
             Err(_) => return Some(false),
@@ -177,12 +203,14 @@ async fn listener(way: &PgConnectOptions) -> Result<PgListener, sqlx::Error> {
         .max_lifetime(None)
         .connect_lazy_with(way.clone());
     let mut listener = PgListener::connect_with(&pool).await?;
+    // A lost connection is told of at once. One that is made anew in silence would hide what was missed.
+    listener.eager_reconnect(false);
     listener.listen(CHANNEL).await?;
     Ok(listener)
 }
 
 /// Says `trial` on the channel, the way that commits go; whether it was said.
-async fn announce(way: &Way, trial: &str) -> bool {
+async fn announce(way: &Way, trial: String) -> bool {
     let said = async {
         let mut connection: PgConnection = way.connect().await?;
         sqlx::query(statements::NOTIFY.sql).bind(CHANNEL).bind(trial).execute(&mut connection).await?;

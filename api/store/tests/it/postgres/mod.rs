@@ -6,6 +6,7 @@ mod inspect;
 mod leaving;
 pub mod listening;
 mod oracle;
+mod pooled;
 mod races;
 mod refusing;
 pub mod released;
