@@ -32,8 +32,9 @@ fn keeps_statements_apart() -> bool {
     Pooler::version().is_some_and(|version| version >= (1, 21))
 }
 
+/// One that `check` has nothing to say against.
 fn server() -> Cluster {
-    Cluster::start(ClusterOptions::default()).unwrap()
+    Cluster::start(ClusterOptions { fsync: true, ..ClusterOptions::default() }).unwrap()
 }
 
 /// A control plane of one process each, with these ways to its database.
