@@ -88,15 +88,16 @@ mod tests {
         };
         assert_eq!(acquire(&mut first, uuid::Uuid::from_u128(1)).await, Some(1));
         assert_eq!(leader(&mut looking, "scheduler").await.unwrap(), Some(("first".to_owned(), 1)));
-        write(&mut first, 1).await;
+        // The first revisions are those of the migration.
+        write(&mut first, 101).await;
         assert_eq!(violations(&mut looking).await.unwrap(), Vec::<String>::new());
         // Its term runs out, and somebody else's begins.
         sqlx::query("update horchestra.leases set until = now()").execute(&mut looking).await.unwrap();
         assert_eq!(acquire(&mut second, uuid::Uuid::from_u128(2)).await, Some(2));
-        write(&mut second, 2).await;
-        write(&mut first, 3).await;
+        write(&mut second, 102).await;
+        write(&mut first, 103).await;
         let seen = violations(&mut looking).await.unwrap();
-        assert_eq!(seen, ["revision 3: written for scheduler by first, which second leads"]);
+        assert_eq!(seen, ["revision 103: written for scheduler by first, which second leads"]);
         assert_eq!(changes_of_hands(&mut looking).await.unwrap(), 1);
         // After it was given up nobody writes.
         sqlx::query("select horchestra.release_lease('scheduler', $1, 2)")
@@ -104,7 +105,7 @@ mod tests {
             .execute(&mut second)
             .await
             .unwrap();
-        write(&mut second, 4).await;
+        write(&mut second, 104).await;
         assert_eq!(violations(&mut looking).await.unwrap().len(), 2);
         // A session that is claimed twice under one number.
         let claim = "insert into soak.claims values (now(), 'n1', 7, 'x', false)";
