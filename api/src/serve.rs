@@ -144,6 +144,7 @@ async fn process(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let authorizer = Arc::new(Authorizer::new(CachedRules::new(store.clone())));
     add_checks(&checks, &store, &authorizer);
     checks.draining(shutdown.draining());
+    let listening = checks.state("listener");
     let health = health::bind(args.metrics.metrics_addr).await?;
     tasks.essential(
         "health",
@@ -241,6 +242,7 @@ async fn process(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 
     let tcp =
         TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+    listening.pass();
     tracing::info!(address = %args.listen, metrics = %args.metrics.metrics_addr,
         database_connections = args.database.most_connections(), "serving");
     let listener = Listener {
