@@ -69,7 +69,8 @@ impl Way {
 
     /// Whoever asks first finds out.
     pub async fn between(&self) -> Result<Between, sqlx::Error> {
-        self.found.get_or_try_init(|| find_out(&self.options)).await.copied()
+        // Boxed, for every call that may need a connection has room for this otherwise.
+        self.found.get_or_try_init(|| Box::pin(find_out(&self.options))).await.copied()
     }
 
     /// A connection, unless nothing may go this way.

@@ -139,7 +139,8 @@ fn odd_secret(key: &Key, number: u64, stands: Option<&Value>) -> Option<String> 
     let Some(stands) = stands else { return Some(format!("{key} was acknowledged, and is not there")) };
     let password = stands["data"]["password"].as_str().and_then(|data| STANDARD.decode(data).ok());
     let turn = &stands["metadata"]["annotations"][TURN];
-    let well = *turn == (number + 1).to_string() && password == Some(second(number).into_bytes());
+    let expected = (number + 1).to_string();
+    let well = turn.as_str() == Some(&expected) && password == Some(second(number).into_bytes());
     (!well).then(|| format!("{key}: turn {} was acknowledged, and it is read with {turn}", number + 1))
 }
 

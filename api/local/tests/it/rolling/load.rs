@@ -47,8 +47,8 @@ async fn round(wire: &Wire, caller: &mut Caller, number: usize, round: usize) {
     expect("patch", 200, &patched);
     let found = caller.call(Method::GET, &path, None).await;
     expect("get", 200, &found);
-    if let Some(found) = found.filter(|found| found.body["metadata"]["labels"]["round"] != round.to_string())
-    {
+    let written = Value::from(round.to_string());
+    if let Some(found) = found.filter(|found| found.body["metadata"]["labels"]["round"] != written) {
         wire.tally.fail(format!("get {name}: not what was written: {}", found.body));
     }
     let list = caller.call(Method::GET, &listed, None).await;
@@ -146,12 +146,9 @@ impl Following {
             tokio::time::sleep(BREATH).await;
             return true;
         };
-        let response = match connection.send(self.wire.request(&Method::GET, &path, None)).await {
-            Ok(response) => response,
-            Err(_) => {
-                connection.bury(&self.wire.tally).await;
-                return true;
-            }
+        let Ok(response) = connection.send(self.wire.request(&Method::GET, &path, None)).await else {
+            connection.bury(&self.wire.tally).await;
+            return true;
         };
         if response.status() != 200 {
             let status = response.status();

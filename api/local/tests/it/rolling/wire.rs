@@ -242,13 +242,10 @@ impl Caller {
                 },
             };
             sent += 1;
-            let response = match connection.send(self.wire.request(&method, path, body)).await {
-                Ok(response) => response,
-                Err(_) => {
-                    count(&tally.repeated);
-                    connection.bury(&tally).await;
-                    continue;
-                }
+            let Ok(response) = connection.send(self.wire.request(&method, path, body)).await else {
+                count(&tally.repeated);
+                connection.bury(&tally).await;
+                continue;
             };
             count(&tally.requests);
             let ends = says_the_end(&response);
