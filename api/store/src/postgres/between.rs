@@ -87,10 +87,19 @@ impl Way {
     }
 }
 
-/// Finds out in the background, so that whoever waits for it in vain does not put an end to it.
+/// Finds out in the background, so that whoever waits for it in vain does not put an end to it. Why the database cannot
+/// be reached is said once.
 pub(super) async fn settle(way: Arc<Way>, stop: CancellationToken) {
     let settled = async {
-        while !matches!(timeout(PATIENCE, way.between()).await, Ok(Ok(_))) {
+        let mut said = false;
+        loop {
+            match timeout(PATIENCE, way.between()).await {
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) if !std::mem::replace(&mut said, true) => {
+                    tracing::warn!(%error, "the database cannot be reached; trying on");
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
             sleep(PAUSE).await;
         }
     };
