@@ -109,9 +109,10 @@ impl Endings {
         std::mem::take(&mut self.0.lock())
     }
 
-    /// Until a process turns out not to stay up; its name. One that is not started again has to end once only.
+    /// Until a process turns out not to stay up; its name. One that is not started again has to end once only. Others are
+    /// given some seconds: a port that was free when it was chosen may be some passing connection's for a moment.
     pub async fn again_and_again(&self, restart: bool) -> String {
-        let enough = if restart { 3 } else { 1 };
+        let enough = if restart { 8 } else { 1 };
         loop {
             let mut times: BTreeMap<String, u32> = BTreeMap::new();
             for ended in self.0.lock().iter() {

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use horchestra_testkit::{TempDir, eventually};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::client::Client;
 
@@ -171,8 +173,9 @@ pub fn said(output: &Output) -> String {
     )
 }
 
-/// Sends a signal by name.
+/// Sends a signal by name, to a process or (with a minus) to a group. Not by kill(1): some take the first digit of a
+/// group for all of it, and reach every process of the machine.
 pub fn signal(pid: i32, name: &str) {
-    let done = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
-    assert!(done.success(), "kill -{name} {pid}");
+    let signal: Signal = format!("SIG{name}").parse().unwrap();
+    kill(Pid::from_raw(pid), signal).unwrap_or_else(|error| panic!("{signal} to {pid}: {error}"));
 }
