@@ -15,6 +15,7 @@
 //! may be written. A storm that tried nothing fails: it would have found nothing.
 
 mod checker;
+mod deck;
 pub mod everything;
 pub mod gateways;
 mod leaders;

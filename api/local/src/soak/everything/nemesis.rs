@@ -13,6 +13,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::super::deck::Deck;
 use super::super::gateways::net::Cable;
 use super::faults::{ALL, Fault, Measure};
 use super::informers::Informers;
@@ -47,8 +48,7 @@ pub struct Struck {
 /// Draws what happens next.
 pub struct Nemesis {
     random: StdRng,
-    next: Vec<Fault>,
-    possible: Vec<Fault>,
+    deck: Deck<Fault>,
 }
 
 /// Those who see what comes of it.
@@ -60,21 +60,13 @@ pub struct Seers<'a> {
 
 impl Nemesis {
     pub fn new(seed: u64, networks: bool) -> Nemesis {
-        let possible: Vec<Fault> =
-            ALL.into_iter().filter(|fault| networks || !fault.needs_network()).collect();
-        let next = possible.iter().rev().copied().collect();
-        Nemesis { random: StdRng::seed_from_u64(seed), next, possible }
+        let possible = ALL.into_iter().filter(|fault| networks || !fault.needs_network());
+        let deck = Deck::new(possible.collect());
+        Nemesis { random: StdRng::seed_from_u64(seed), deck }
     }
 
-    /// Every kind once, then again in another order.
     fn draw(&mut self) -> Fault {
-        loop {
-            if let Some(fault) = self.next.pop() {
-                return fault;
-            }
-            self.next.clone_from(&self.possible);
-            self.next.shuffle(&mut self.random);
-        }
+        self.deck.draw(&mut self.random)
     }
 
     fn seconds(&mut self, least: f64, most: f64) -> Duration {

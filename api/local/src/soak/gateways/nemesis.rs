@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use tokio::time::{Instant, sleep};
 
+use super::super::deck::Deck;
 use super::net::Cable;
 use super::site::{GATEWAYS, Site};
 use super::witness;
@@ -80,28 +80,19 @@ pub struct Struck {
 pub struct Nemesis {
     random: StdRng,
     longest: Duration,
-    next: Vec<Fault>,
-    possible: Vec<Fault>,
+    deck: Deck<Fault>,
 }
 
 impl Nemesis {
     /// What lasts, lasts no longer than this.
     pub fn new(seed: u64, longest: Duration, networks: bool) -> Nemesis {
-        let possible: Vec<Fault> =
-            ALL.into_iter().filter(|fault| networks || !fault.needs_network()).collect();
-        let next = possible.iter().rev().copied().collect();
-        Nemesis { random: StdRng::seed_from_u64(seed), longest, next, possible }
+        let possible = ALL.into_iter().filter(|fault| networks || !fault.needs_network());
+        let deck = Deck::new(possible.collect());
+        Nemesis { random: StdRng::seed_from_u64(seed), longest, deck }
     }
 
-    /// Every kind once, then again in another order.
     fn draw(&mut self) -> Fault {
-        loop {
-            if let Some(fault) = self.next.pop() {
-                return fault;
-            }
-            self.next.clone_from(&self.possible);
-            self.next.shuffle(&mut self.random);
-        }
+        self.deck.draw(&mut self.random)
     }
 
     /// A time between these two; short ones come as often as long ones.
