@@ -4,7 +4,8 @@
 //! no clock of ours takes part. What *does* need care is our own absence: a heartbeat that is old because
 //! nobody recorded it says nothing about its node. So the time since which recording has been observable
 //! ("back") is kept beside them. It starts anew with a term, after a read that failed, after a pause of
-//! this process, and when the database's clock was set: ages across such a moment say nothing.
+//! this process, and when the database's clock was set: ages across such a moment say nothing. A leader that gives its
+//! lease up leaves a [`Watch`] to the next one, for whom "back" then stays where it was: somebody has been watching.
 //!
 //! Gateways are the ones who hear. While not a single one of them is within its term, nobody is silent: what counts
 //! as silence begins when one is back ("listening").
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use horchestra_store::store::HeartbeatRow;
 use horchestra_store::{ReadError, Store};
+use serde_json::Value;
 use tokio::time::Instant;
 
 /// Microseconds by which a heartbeat may be ahead of the query that finds it.
@@ -33,6 +35,20 @@ pub struct Heartbeats {
     back: Option<i64>,
     /// The last moment at which no gateway was there; same unit and clock.
     unserved: Option<i64>,
+    /// What a leader before has seen, until the first look of our own.
+    inherited: Option<Watch>,
+}
+
+/// What somebody saw who watched heartbeats without a break, as it is left to the next leader; all in microseconds since
+/// the epoch, database clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Watch {
+    /// The last look.
+    pub seen: i64,
+    /// Since when.
+    pub back: i64,
+    /// The last moment at which no gateway was there.
+    pub unserved: Option<i64>,
 }
 
 /// What was known at one moment.
@@ -59,14 +75,27 @@ impl Heard {
 
 impl Heartbeats {
     pub fn new(timeout: Duration) -> Heartbeats {
-        Heartbeats { timeout, copy: None, back: None, unserved: None }
+        Heartbeats { timeout, copy: None, back: None, unserved: None, inherited: None }
     }
 
     /// Starts over: what was observed before does not count.
     pub fn forget(&mut self) {
-        self.copy = None;
-        self.back = None;
-        self.unserved = None;
+        *self = Heartbeats::new(self.timeout);
+    }
+
+    /// What was seen up to the last look; `None`: nothing, or a look failed since.
+    pub fn hand_over(&self) -> Option<Value> {
+        let watch = match &self.copy {
+            Some((_, heard)) => Watch { seen: heard.now, back: self.back?, unserved: self.unserved },
+            // There was no time for a look.
+            None => self.inherited?,
+        };
+        serde_json::to_value(watch).ok()
+    }
+
+    /// Goes on where the leader before has stopped, if the next look comes soon enough after that one's last.
+    pub fn take_over(&mut self, handover: Value) {
+        self.inherited = serde_json::from_value(handover).ok();
     }
 
     /// The heartbeats, not older than a second.
@@ -98,6 +127,13 @@ impl Heartbeats {
         }
         if rows.iter().any(|row| !row.served) {
             self.unserved = Some(now);
+        }
+        // A clock that was set back in between makes a gap below zero.
+        if let Some(watch) = self.inherited.take()
+            && (0..=micros(self.timeout)).contains(&(now - watch.seen))
+        {
+            self.back = Some(watch.back);
+            self.unserved = self.unserved.max(watch.unserved);
         }
         // The first look after an absence: heartbeats up to here were not watched.
         if self.back.is_none() && !rows.is_empty() {

@@ -1,5 +1,7 @@
 //! The scheduler as a loop on a small fleet: what it writes, when, and what it leaves alone.
 
+use std::time::Duration;
+
 use horchestra_core::doors::Door;
 use horchestra_core::kind::{Key, Kind};
 use horchestra_service::{At, Order, RequestContext};
@@ -244,5 +246,64 @@ async fn children_of_a_set_that_was_forced_out_go_and_its_namesake_makes_its_own
         for name in ["bystander", "labelled"] {
             fleet.plane.outside.get(&app(name), At::Fresh).await.expect("nobody's child");
         }
+    }
+}
+
+/// How leadership went from one process to the next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Change {
+    Resigned,
+    ResignedTwice,
+    Died,
+    /// Nobody led for longer than the ready timeout.
+    ResignedLongAgo,
+    /// The database's clock was set back in between.
+    ResignedAndSetBack,
+    /// Another version left what this one cannot read.
+    LeftSomethingElse,
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_follows_on_a_resignation_places_at_once_and_who_follows_on_an_absence_waits_for_nodes() {
+    for (change, at_once) in [
+        (Change::Resigned, true),
+        (Change::ResignedTwice, true),
+        (Change::Died, false),
+        (Change::ResignedLongAgo, false),
+        (Change::ResignedAndSetBack, false),
+        (Change::LeftSomethingElse, false),
+    ] {
+        let Fleet { mut plane, processes: [leader] } = Fleet::of(&["n1"]).await;
+        match change {
+            Change::Died => leader.leave(&plane).await,
+            Change::LeftSomethingElse => {
+                let scheduler = leader.term("scheduler").lease.clone();
+                leader.leave(&plane).await;
+                let store = plane.store();
+                let lease = store.acquire_lease("scheduler", scheduler.holder, Duration::from_secs(9)).await;
+                let lease = lease.unwrap().expect("it is free");
+                store.hand_lease_over(&lease, &json!({"back": "yesterday"})).await.unwrap();
+            }
+            _ => leader.resign(&plane).await,
+        }
+        match change {
+            // There was no time for a look in between.
+            Change::ResignedTwice => Process::start(&plane).await.resign(&plane).await,
+            Change::ResignedLongAgo => {
+                for _ in 0..20 {
+                    plane.round(&mut []).await;
+                }
+            }
+            Change::ResignedAndSetBack => plane.database.set_back(Duration::from_secs(3600)),
+            _ => {}
+        }
+        plane.database.advance(Duration::from_secs(1));
+        let mut next = [Process::start(&plane).await];
+        plane.run("web", "1").await;
+        next[0].pass().await.unwrap();
+        let placed = plane.placed_on("web").await;
+        assert_eq!(placed.is_some(), at_once, "{change:?}: nothing was heard of n1 since");
+        plane.settle(&mut next).await;
+        assert_eq!(plane.placed_on("web").await.as_deref(), Some("n1"), "{change:?}");
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::backend::Pruned;
@@ -31,6 +32,8 @@ struct LeaseState {
     holder: Option<Uuid>,
     epoch: i64,
     until: i64,
+    /// What was left behind, and in which epoch.
+    handover: Option<(i64, Value)>,
 }
 
 #[derive(Clone)]
@@ -60,13 +63,14 @@ impl Presence {
     pub fn acquire_lease(&mut self, name: &str, holder: Uuid, now: i64, ttl: i64) -> Option<Lease> {
         let until = now.saturating_add(ttl);
         let held = self.leases.get(name).cloned();
-        let epoch = match held {
+        let epoch = match &held {
             None => 1,
             Some(lease) if lease.holder == Some(holder) => lease.epoch,
             Some(lease) if lease.holder.is_some() && lease.until > now => return None,
             Some(lease) => lease.epoch + 1,
         };
-        self.leases.insert(name.to_owned(), LeaseState { holder: Some(holder), epoch, until });
+        let handover = held.and_then(|held| held.handover);
+        self.leases.insert(name.to_owned(), LeaseState { holder: Some(holder), epoch, until, handover });
         Some(Lease { name: name.to_owned(), holder, epoch })
     }
 
@@ -85,10 +89,16 @@ impl Presence {
         self.held(lease).map(|held| held.until = now.saturating_add(ttl)).is_some()
     }
 
-    pub fn release_lease(&mut self, lease: &Lease) {
+    pub fn release_lease(&mut self, lease: &Lease, handover: Option<Value>) {
         if let Some(held) = self.held(lease) {
             held.holder = None;
+            held.handover = handover.map(|handover| (held.epoch, handover));
         }
+    }
+
+    pub fn lease_handover(&mut self, lease: &Lease) -> Option<Value> {
+        let (epoch, handover) = self.held(lease)?.handover.as_ref()?;
+        (*epoch == lease.epoch - 1).then(|| handover.clone())
     }
 
     pub fn renew_gateway(&mut self, gateway: Uuid, internal_address: &str, now: i64, ttl: i64) -> bool {

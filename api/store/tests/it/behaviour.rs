@@ -71,6 +71,7 @@ macro_rules! suite {
         $crate::behaviour::suite!(@ $world, presence:
             a_lease_has_one_holder_and_its_epoch_counts_holders,
             one_of_two_processes_gets_the_lease,
+            what_is_left_with_a_lease_is_for_the_next_holder_alone,
             a_node_has_one_live_session,
             how_a_node_is_sent_tokens_is_chosen_once,
             a_retired_gateway_gives_its_sessions_free,

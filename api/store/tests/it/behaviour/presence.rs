@@ -5,8 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use horchestra_store::{
-    DeniedCertificates, Heartbeat, Pruned, Samples, SeenSession, SessionClaim, SessionGrant, SessionRow,
+    DeniedCertificates, Heartbeat, Lease, Pruned, Samples, SeenSession, SessionClaim, SessionGrant,
+    SessionRow,
 };
+use serde_json::json;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -42,6 +44,36 @@ pub async fn a_lease_has_one_holder_and_its_epoch_counts_holders(world: &World) 
     assert!(!within(store.renew_lease(&second, LONG)).await.expect("answered"), "released");
     let third = acquire(b, LONG).await.expect("free");
     assert!(third.epoch > second.epoch);
+}
+
+pub async fn what_is_left_with_a_lease_is_for_the_next_holder_alone(world: &World) {
+    let store = world.store().await;
+    let name = format!("lease-{}", Uuid::new_v4());
+    let acquire = async || {
+        let answer = within(store.acquire_lease(&name, Uuid::new_v4(), LONG)).await;
+        answer.expect("answered").expect("free")
+    };
+    let left = async |lease: &Lease| within(store.lease_handover(lease)).await.expect("answered");
+    let note = json!({"seen": 1_234_567_890_123_456_i64, "by": ["ä", null]});
+
+    let first = acquire().await;
+    assert_eq!(left(&first).await, None, "nobody was there before");
+    within(store.hand_lease_over(&first, &note)).await.expect("answered");
+    let second = acquire().await;
+    assert_eq!(left(&second).await.as_ref(), Some(&note));
+    assert_eq!(left(&second).await.as_ref(), Some(&note), "as often as it asks");
+    assert_eq!(left(&first).await, None);
+
+    // The second dies, and leaves nothing.
+    assert!(within(store.renew_lease(&second, Duration::ZERO)).await.expect("answered"));
+    let third = acquire().await;
+    assert_eq!(left(&third).await, None, "it was for another");
+    within(store.hand_lease_over(&second, &note)).await.expect("answered");
+    assert!(within(store.lease_left(&name)).await.expect("answered").is_some(), "the third holds it");
+
+    within(store.release_lease(&third)).await.expect("answered");
+    let fourth = acquire().await;
+    assert_eq!(left(&fourth).await, None, "nothing was left");
 }
 
 pub async fn one_of_two_processes_gets_the_lease(world: &World) {
