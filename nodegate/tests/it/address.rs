@@ -193,6 +193,43 @@ async fn a_replica_that_is_down_hangs_up_or_is_stopped_is_passed_over() {
     assert!(node.is_open(), "which is no concern of nodes");
 }
 
+/// A replica that does not know of headers in front: TLS is all that it speaks.
+async fn incredulous(world: &World) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = TlsAcceptor::from(world.api_tls().config());
+    let task = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // It says what it thinks of the first message before it hangs up.
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move { acceptor.accept(stream).await.map(drop) });
+        }
+    });
+    (address, task)
+}
+
+#[tokio::test]
+async fn a_replica_that_does_not_believe_the_gateway_is_passed_over_and_a_client_that_all_refuse_is_told() {
+    let world = World::new().await;
+    let replica = Replica::start(&world).await;
+    let (address, task) = incredulous(&world).await;
+    let gateway = gateway(&world, &[address, replica.address], |_| ()).await;
+    for _ in 0..4 {
+        connect(&world, gateway.address, None, &[]).await.unwrap();
+    }
+    assert_eq!(counted(&gateway).splice_retries.get(), 1, "then it is asked last");
+
+    // Once nobody takes it, the client hears why, as if it had asked a replica itself.
+    drop(replica);
+    let error = eventually(SOON, async || match connect(&world, gateway.address, None, &[]).await {
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(error.to_string()),
+        other => Err(format!("{:?}", other.err())),
+    })
+    .await;
+    assert!(error.contains("alert"), "{error}");
+    task.abort();
+}
+
 #[tokio::test]
 async fn clients_of_the_api_do_not_take_the_places_of_nodes() {
     let world = World::new().await;

@@ -10,6 +10,9 @@
 //!   as well: a replica that does not accept, hangs up, or says nothing for a while (it was stopped, its host
 //!   has gone) is passed over, and asked last for the next seconds. After that the connection stands or falls
 //!   with its replica.
+//! - A replica that answers with a TLS alert takes offence at the client's first message, or does not believe our
+//!   header and takes that for the message. Which one it is, the next replica shows; if all are of one mind, the
+//!   client is told.
 //! - Connections carried at a time are bounded apart from sessions, so that clients of the API do not take
 //!   the places of nodes. Each costs two sockets, and no memory while nothing moves.
 //! - Each direction ends by itself, and the other goes on; a reader that is slow slows its writer, and nobody
@@ -19,6 +22,7 @@
 mod backends;
 mod pump;
 
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,9 +38,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use backends::{Backend, BadBackend};
 
-use self::backends::Backends;
+use self::backends::{Backends, Replica};
 use super::metrics::TransportMetrics;
 use super::socket;
+
+/// The first byte of a TLS alert.
+const ALERT: u8 = 21;
 
 /// Times and bounds of carried connections.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +87,13 @@ impl NotCarried {
             NotCarried::NoReplica(_) => "no_replica",
         }
     }
+}
+
+/// What a replica said to a client's first message.
+enum Answer {
+    Taken(TcpStream),
+    /// With the alert in it.
+    Refused(TcpStream),
 }
 
 /// Carries connections to the replicas of the API.
@@ -131,38 +145,56 @@ impl Splicer {
     /// A connection to a replica that has begun to answer `head`.
     async fn reach(&self, head: &[u8]) -> io::Result<TcpStream> {
         let mut last = io::Error::from(io::ErrorKind::NotConnected);
+        let mut refusals: Vec<(&Replica, TcpStream)> = Vec::new();
         for backend in self.backends.in_order() {
             match self.ask(backend.address(), head).await {
-                Ok(stream) => {
+                Ok(Answer::Taken(stream)) => {
                     backend.answered();
+                    for (other, _) in refusals {
+                        self.pass_over(
+                            other,
+                            "it refuses what others take: name this gateway in its --proxy-from",
+                        );
+                    }
                     return Ok(stream);
                 }
+                Ok(Answer::Refused(stream)) => refusals.push((backend, stream)),
                 Err(error) => {
-                    self.metrics.splice_retries.inc();
-                    tracing::info!(replica = backend.address(), %error, "a replica of the API was passed over");
-                    backend.failed();
+                    self.pass_over(backend, &error);
                     last = error;
                 }
             }
         }
-        Err(last)
+        if !refusals.is_empty() {
+            tracing::info!(
+                "every replica of the API refuses the first message of a client: either is what it says no good, or no \
+                 replica believes this gateway (--proxy-from)"
+            );
+        }
+        refusals.into_iter().next().map(|(_, stream)| stream).ok_or(last)
     }
 
-    async fn ask(&self, address: &str, head: &[u8]) -> io::Result<TcpStream> {
+    fn pass_over(&self, replica: &Replica, why: impl Display) {
+        self.metrics.splice_retries.inc();
+        tracing::info!(replica = replica.address(), %why, "a replica of the API was passed over");
+        replica.failed();
+    }
+
+    async fn ask(&self, address: &str, head: &[u8]) -> io::Result<Answer> {
         let late = |what: &str| io::Error::new(io::ErrorKind::TimedOut, what.to_owned());
         let mut stream = timeout(self.limits.connect, TcpStream::connect(address))
             .await
             .map_err(|_| late("it does not accept"))??;
         socket::prepare(&stream)?;
-        timeout(self.limits.answer, async {
+        let mut first = [0];
+        let heard = timeout(self.limits.answer, async {
             stream.write_all(head).await?;
-            if stream.peek(&mut [0; 1]).await? == 0 {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));
-            }
-            Ok(())
-        })
-        .await
-        .map_err(|_| late("it does not answer"))??;
-        Ok(stream)
+            stream.peek(&mut first).await
+        });
+        match heard.await.map_err(|_| late("it does not answer"))?? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up")),
+            _ if first[0] == ALERT => Ok(Answer::Refused(stream)),
+            _ => Ok(Answer::Taken(stream)),
+        }
     }
 }
