@@ -17,6 +17,10 @@ use super::io::Guarded;
 use crate::app::App;
 use horchestra_runtime::proxy::{self, Block, Front};
 
+/// By how much clients are told that a connection takes nothing new before the watches on it end: they would be begun
+/// again right there, to end at once.
+const GOODBYE: Duration = Duration::from_millis(100);
+
 /// Limits on connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -60,7 +64,7 @@ pub struct Listener {
 
 impl Listener {
     /// Serves until `stop`; then lets running requests finish for at most `grace` and drops what is left.
-    /// Watches end by themselves, since the app's own drain begins first.
+    /// Watches end by themselves, with the app's own drain.
     pub async fn serve(self, app: Arc<App>, stop: CancellationToken, grace: Duration) {
         let tasks = TaskTracker::new();
         let ends = Ends { drain: CancellationToken::new(), kill: CancellationToken::new() };
@@ -94,8 +98,9 @@ impl Listener {
             });
         }
         drop(self.tcp);
-        app.drain();
         ends.drain.cancel();
+        tokio::time::sleep(GOODBYE.min(grace / 4)).await;
+        app.drain();
         tasks.close();
         if tokio::time::timeout(grace, tasks.wait()).await.is_err() {
             tracing::warn!(left = tasks.len(), "dropping connections that did not finish in time");

@@ -73,8 +73,8 @@ pub struct Informer {
 pub struct Followed {
     pub listed_at: i64,
     pub events: Vec<Seen>,
-    /// How often the watch was begun again.
-    pub resumed: usize,
+    /// How often a watch was begun.
+    pub watches: usize,
 }
 
 /// Looks at every object that comes; what is wrong with it.
@@ -118,7 +118,7 @@ struct Following {
 
 impl Following {
     async fn run(self, protocol: Protocol) -> Followed {
-        let mut followed = Followed { listed_at: 0, events: Vec::new(), resumed: 0 };
+        let mut followed = Followed { listed_at: 0, events: Vec::new(), watches: 0 };
         let Some(list) = Caller::new(&self.wire, protocol).call(Method::GET, self.path, None).await else {
             return followed;
         };
@@ -130,7 +130,6 @@ impl Following {
             if !goes_on || self.stop.load(Ordering::Relaxed) {
                 return followed;
             }
-            followed.resumed += 1;
         }
     }
 
@@ -155,6 +154,7 @@ impl Following {
             let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
             return self.fail(&format!("{status} from {from}: {}", String::from_utf8_lossy(&body)));
         }
+        followed.watches += 1;
         let (mut body, mut buffer) = (response.into_body(), Vec::new());
         loop {
             let frame = match tokio::time::timeout(Duration::from_millis(200), body.frame()).await {

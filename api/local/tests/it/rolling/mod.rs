@@ -116,7 +116,7 @@ impl Load {
             .await;
         }
         self.following.store(true, Ordering::Relaxed);
-        let mut resumed = Vec::new();
+        let mut watches = Vec::new();
         for (kind, informer) in self.informers {
             let followed = informer.end().await;
             let logged = log_of(&mut connection, kind, &followed).await;
@@ -127,10 +127,10 @@ impl Load {
                     logged.get(at)
                 ));
             }
-            resumed.push((followed.resumed, followed.events.len()));
+            watches.push((followed.watches, followed.events.len()));
         }
         connection.close().await.unwrap();
-        Outcome { tally: self.wire.tally, rounds, resumed }
+        Outcome { tally: self.wire.tally, rounds, watches }
     }
 }
 
@@ -161,8 +161,8 @@ struct Outcome {
     tally: Arc<Tally>,
     /// Of each writer.
     rounds: Vec<usize>,
-    /// Of each informer: how often it went on, and how many events it saw.
-    resumed: Vec<(usize, usize)>,
+    /// Of each informer: how many watches it had one after the other, and how many events it saw.
+    watches: Vec<(usize, usize)>,
 }
 
 /// An Application on each node.
@@ -240,13 +240,13 @@ async fn roll(from: &Path, to: &Path, gateways: bool) {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     tokio::time::sleep(A_WHILE).await;
-    let Outcome { tally, rounds, resumed } = Box::pin(load.end(&url)).await;
+    let Outcome { tally, rounds, watches } = Box::pin(load.end(&url)).await;
     let pauses = handover.end().await;
 
     let number = |of: &std::sync::atomic::AtomicUsize| of.load(Ordering::Relaxed);
     eprintln!(
         "{} requests in {rounds:?} rounds, {} of them sent again; {} connections were closed as announced, {} with a \
-         goodbye; informers went on and saw {resumed:?}; pauses {pauses:?}",
+         goodbye; informers began and saw {watches:?}; pauses {pauses:?}",
         number(&tally.requests),
         number(&tally.repeated),
         number(&tally.announced),
@@ -255,7 +255,10 @@ async fn roll(from: &Path, to: &Path, gateways: bool) {
     let failures = tally.failures();
     assert!(failures.is_empty(), "{} failures: {:#?}", failures.len(), &failures[..failures.len().min(20)]);
     assert!(rounds.iter().all(|rounds| *rounds > 10), "there was no load to speak of: {rounds:?}");
-    assert!(resumed.iter().all(|(resumed, _)| *resumed > 0), "nobody had to go on anywhere: {resumed:?}");
+    assert!(watches.iter().all(|(begun, _)| *begun > 1), "nobody had to go on anywhere: {watches:?}");
+    // Each replica ends a watch once, and a gateway may have it passed on elsewhere.
+    let most_watches = 1 + 2 * replicas.parts().len();
+    assert!(watches.iter().all(|(begun, _)| *begun <= most_watches), "{watches:?} of {most_watches}");
     assert!(number(&tally.goodbyes) > 0, "nobody was told that replicas leave");
     // Every connection ended once or twice.
     let most = 4 * (WRITERS.len() + INFORMERS.len());
