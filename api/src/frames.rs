@@ -1,6 +1,6 @@
 //! Frames of watches, encoded once for all who watch the same thing in the same form.
 //!
-//! A frame is a function of the change (its revision is unique in the whole database), of the type under
+//! A frame is a function of the change (its revision is unique in one history of the database), of the type under
 //! which this watcher sees it, and of the form. Tables show ages, so theirs also depends on the second. The
 //! memo is small and forgets the oldest first: watchers that keep up ask for the same revisions at nearly
 //! the same time, and for one that lags encoding again is cheaper than keeping everything.
@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 use horchestra_store::Revision;
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use crate::http::route::Alias;
 use crate::render::Form;
@@ -50,6 +51,8 @@ pub fn frame(kind: FrameType, object: &[u8]) -> Bytes {
 /// What makes two frames the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
+    /// A database that is put back gives revisions away a second time.
+    pub uid: Uuid,
     pub revision: Revision,
     pub kind: FrameType,
     pub form: Form,
@@ -113,6 +116,7 @@ mod tests {
     fn frames_are_made_once_and_the_memo_stays_small() {
         let frames = Frames::new(4096);
         let key = |revision| FrameKey {
+            uid: Uuid::nil(),
             revision,
             kind: FrameType::Added,
             form: Form { shape: Shape::Plain, include: Include::Metadata },

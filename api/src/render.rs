@@ -8,6 +8,7 @@ use bytes::Bytes;
 use horchestra_core::kind::Kind;
 use horchestra_core::object::Object;
 use horchestra_core::registry::KindSpec;
+use horchestra_core::selector::FieldSelector;
 use horchestra_core::status::Status;
 use horchestra_core::table::{self, Column, Include, MetaVersion};
 use horchestra_service::{Contents, Listing};
@@ -107,7 +108,7 @@ impl View {
     /// A field selector in the words of the stored kind; 400 for a field that an alias does not have.
     pub fn field_selector(self, selector: &str) -> Result<String, Status> {
         let View::Alias(alias) = self else { return Ok(selector.to_owned()) };
-        stored_fields(selector, alias.plural(), |field| alias.spec().stored_field(field))
+        Ok(FieldSelector::parse_reworded(selector, &|term| alias.spec().stored_terms(term))?.to_string())
     }
 
     /// The object as plain JSON.
@@ -124,23 +125,6 @@ impl View {
     fn cells(self, entry: &Entry, now: jiff::Timestamp) -> Result<Vec<Value>, Status> {
         Ok(table::cells(self.columns(), &stored(entry)?, now))
     }
-}
-
-/// A field selector in the words of the stored kind, which `stored` knows; 400 for a field that it does not.
-pub fn stored_fields(
-    selector: &str,
-    plural: &str,
-    stored: impl Fn(&str) -> Option<&'static str>,
-) -> Result<String, Status> {
-    let mut terms = Vec::new();
-    for term in selector.split(',').filter(|term| !term.trim().is_empty()) {
-        let end = term.find(['=', '!']).unwrap_or(term.len());
-        let field = term[..end].trim();
-        let stored = stored(field)
-            .ok_or_else(|| Status::bad_request(format!("field label not supported: {field}, of {plural}")))?;
-        terms.push(format!("{stored}{}", &term[end..]));
-    }
-    Ok(terms.join(","))
 }
 
 fn stored(entry: &Entry) -> Result<Object, Status> {

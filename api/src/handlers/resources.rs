@@ -206,6 +206,17 @@ async fn patch(app: &Arc<App>, call: &Call, view: View, kind: Kind) -> Result<An
             )));
         }
     };
+    // Who manages which field is kept in the words of the stored shape alone.
+    if language.is_none()
+        && let View::Alias(alias) = view
+    {
+        return Err(Status::unsupported_media_type(format!(
+            "{APPLY} is not supported for {} of {}: apply it as {}",
+            alias.plural(),
+            view.group(),
+            kind.api_version()
+        )));
+    }
     let options = write_options("PatchOptions", call, view)?;
     let key = key(kind, call.route.namespace(), call.route.name());
     let part = if matches!(call.route, Route::ItemStatus { .. }) { Part::Status } else { Part::Main };

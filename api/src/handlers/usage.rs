@@ -14,6 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use horchestra_core::kind::Kind;
 use horchestra_core::object::Object;
+use horchestra_core::selector::{FieldSelector, Term};
 use horchestra_core::status::Status;
 use horchestra_core::table;
 use horchestra_core::usage::named::Named;
@@ -31,7 +32,7 @@ use crate::http::negotiate::{self, Offer, Shape, Wire};
 use crate::http::paged::{self, Pieces};
 use crate::http::respond::{self, Answer};
 use crate::http::route::Verb;
-use crate::render::{self, Form};
+use crate::render::Form;
 use crate::usage::Known;
 
 /// `applications/<name>/metrics`
@@ -89,14 +90,17 @@ async fn get(app: &Arc<App>, call: &Call, resource: &'static Resource) -> Result
 
 async fn list(app: &Arc<App>, call: &Call, resource: &'static Resource) -> Result<Answer, Status> {
     let (accepted, form) = resources::form(call, Offer::OBJECTS)?;
-    let field =
-        |name: &str| resource.fields.iter().find(|(shown, _)| *shown == name).map(|(_, stored)| *stored);
+    let stored = |term: &Term| {
+        let (_, stored) = resource.fields.iter().find(|(shown, _)| *shown == term.field)?;
+        Some(vec![Term { field: (*stored).to_owned(), ..term.clone() }])
+    };
+    let fields = FieldSelector::parse_reworded(call.query.text("fieldSelector"), &stored)?;
     let listing = app
         .service()
         .list(ListRequest {
             namespace: call.route.namespace().map(str::to_owned),
             label_selector: call.query.text("labelSelector").to_owned(),
-            field_selector: render::stored_fields(call.query.text("fieldSelector"), resource.plural, field)?,
+            field_selector: fields.to_string(),
             ..ListRequest::of(resource.kind)
         })
         .await?;

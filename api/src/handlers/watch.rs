@@ -185,6 +185,7 @@ impl Feed {
             }
         };
         let key = FrameKey {
+            uid: entry.uid,
             revision: entry.revision,
             kind,
             form: self.form,

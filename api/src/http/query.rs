@@ -38,9 +38,9 @@ impl Query {
     }
 
     /// On for any value but absent, `0` and `false`: the meaning of boolean parameters in the Kubernetes
-    /// conversion code, so that `?watch`, `?watch=1` and `?watch=yes` all watch.
+    /// conversion code, so that `?watch`, `?watch=1` and `?watch=yes` all watch. Clients in Python say `False`.
     pub fn flag(&self, name: &str) -> bool {
-        !matches!(self.get(name), None | Some("0" | "false"))
+        self.get(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     /// Whether the request opens a watch; routing and authorization both ask here.
@@ -115,7 +115,10 @@ mod tests {
             ("watch=", true),
             ("watch=1", true),
             ("watch=true", true),
-            ("watch=False", true),
+            ("watch=True", true),
+            ("watch=False", false),
+            ("watch=FALSE", false),
+            ("watch=no", true),
             ("&limit=1&w%61tch=1", true),
         ] {
             assert_eq!(Query::parse(Some(raw)).watch(), on, "{raw:?}");

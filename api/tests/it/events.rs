@@ -59,6 +59,15 @@ async fn one_event_is_served_in_both_groups() {
     let patched = client.merge(&format!("{NEWER}/n"), &json!({"note": "seen again"})).await;
     assert_eq!((patched.status, &patched.json()["note"]), (200, &json!("seen again")));
     assert_eq!(client.get(&format!("{CORE}/n")).await.json()["message"], "seen again");
+    let applied = [("content-type", "application/apply-patch+yaml")];
+    let query = "?fieldManager=m&force=true";
+    let whole =
+        client.send(Method::PATCH, &format!("{NEWER}/n{query}"), &applied, document.to_string()).await;
+    assert_eq!(
+        (whole.status, whole.reason().as_str()),
+        (415, "UnsupportedMediaType"),
+        "managers speak of the other shape"
+    );
     let operations = json!([{"op": "replace", "path": "/note", "value": "and again"}]);
     assert_eq!(client.json_patch(&format!("{NEWER}/n"), &operations).await.json()["note"], "and again");
     let mut whole = client.get(&format!("{NEWER}/n")).await.json();

@@ -32,6 +32,7 @@ pub static EVENTS: Alias = Alias {
         ("reportingController", "reportingComponent"),
         ("type", "type"),
     ],
+    phases: &[],
     project,
 };
 

@@ -15,7 +15,12 @@ use serde_json::{Map, Value};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::registry::KindSpec;
+use crate::selector::Term;
 use crate::table::Column;
+
+const PHASE: &str = "status.phase";
+/// A phase that nothing is in.
+const NO_PHASE: &str = "Unknown";
 
 /// How one stored kind is shown in another group.
 pub struct Alias {
@@ -40,6 +45,8 @@ pub struct Alias {
     pub columns: &'static [Column],
     /// Field selectors, each with the field of the stored kind that it means.
     pub fields: &'static [(&'static str, &'static str)],
+    /// Stored values of `status.phase` with what each is shown as; empty: they are the same.
+    pub phases: &'static [(&'static str, &'static str)],
     /// The alias of one stored object.
     pub project: fn(&Object) -> Object,
 }
@@ -58,15 +65,27 @@ pub fn by_resource(group: &str, plural: &str) -> Option<&'static Alias> {
 }
 
 impl Alias {
-    /// The field of the stored kind that a field selector of the alias means.
-    pub fn stored_field(&self, field: &str) -> Option<&'static str> {
-        self.fields.iter().find(|(alias, _)| *alias == field).map(|(_, stored)| *stored)
+    /// What a term of a field selector of the alias demands of the stored kind; `None`: the alias has no such field.
+    pub fn stored_terms(&self, term: &Term) -> Option<Vec<Term>> {
+        let (_, stored) = self.fields.iter().find(|(alias, _)| *alias == term.field)?;
+        if term.field != PHASE || self.phases.is_empty() {
+            return Some(vec![Term { field: (*stored).to_owned(), ..term.clone() }]);
+        }
+        let is =
+            |equal: bool, value: &str| Term { field: (*stored).to_owned(), equal, value: value.to_owned() };
+        let asked = |shown: &str| shown == term.value;
+        if term.equal && !self.phases.iter().any(|(_, shown)| asked(shown)) {
+            return Some(vec![is(true, NO_PHASE)]);
+        }
+        // All terms have to hold, so it is said what it must not be.
+        let others = self.phases.iter().filter(|(_, shown)| asked(shown) != term.equal);
+        Some(others.map(|(stored, _)| is(false, stored)).collect())
     }
 }
 
 /// The metadata that aliases show: identity and labels.
 fn metadata(object: &Object) -> Map<String, Value> {
-    const SHOWN: [&str; 8] = [
+    const SHOWN: [&str; 9] = [
         "name",
         "namespace",
         "uid",
@@ -74,6 +93,8 @@ fn metadata(object: &Object) -> Map<String, Value> {
         "generation",
         "creationTimestamp",
         "deletionTimestamp",
+        // kubectl describes nothing that is being deleted without it.
+        "deletionGracePeriodSeconds",
         "labels",
     ];
     let metadata = object.metadata().into_iter().flatten();

@@ -26,6 +26,7 @@ pub static NAMESPACES: Alias = Alias {
         AGE,
     ],
     fields: &[("metadata.name", "metadata.name")],
+    phases: &[],
     project,
 };
 

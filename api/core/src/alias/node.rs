@@ -26,6 +26,7 @@ pub static NODES: Alias = Alias {
         AGE,
     ],
     fields: &[("metadata.name", "metadata.name"), ("spec.unschedulable", "spec.unschedulable")],
+    phases: &[],
     project,
 };
 

@@ -42,6 +42,7 @@ pub static PODS: Alias = Alias {
         ("spec.nodeName", "spec.placement.nodeName"),
         ("status.phase", "status.phase"),
     ],
+    phases: &PHASES,
     project,
 };
 
@@ -53,14 +54,21 @@ fn node(stored: &Object) -> &str {
     stored.str_at(&["spec", "placement", "nodeName"])
 }
 
+/// Phases of Applications, and those that Pods have.
+const PHASES: [(&str, &str); 7] = [
+    ("Pending", "Pending"),
+    ("Running", "Running"),
+    ("Terminating", "Running"),
+    ("Frozen", "Running"),
+    ("Succeeded", "Succeeded"),
+    ("Terminated", "Succeeded"),
+    ("Failed", "Failed"),
+];
+
 /// One of the phases that Pods have.
 fn phase(stored: &Object) -> &'static str {
-    match stored.str_at(&["status", "phase"]) {
-        "Running" | "Terminating" | "Frozen" => "Running",
-        "Succeeded" | "Terminated" => "Succeeded",
-        "Failed" => "Failed",
-        _ => "Pending",
-    }
+    let phase = stored.str_at(&["status", "phase"]);
+    PHASES.iter().find(|(stored, _)| *stored == phase).map_or("Pending", |(_, shown)| *shown)
 }
 
 /// Running, and not judged otherwise.

@@ -122,6 +122,15 @@ impl Managed {
         Some(managed)
     }
 
+    /// Takes the managers that write through one subresource from elsewhere. Where none are kept, none are.
+    pub fn replace_subresource(&mut self, subresource: &str, with: &Managed) {
+        if self.tracked && with.tracked {
+            self.entries.retain(|entry| entry.manager.subresource != subresource);
+            let others = with.entries.iter().filter(|entry| entry.manager.subresource == subresource);
+            self.entries.extend(others.cloned());
+        }
+    }
+
     /// As they are stored and shown; `None` when none are kept.
     pub fn to_stored(&self) -> Option<Vec<u8>> {
         if !self.tracked {

@@ -63,11 +63,13 @@ const GRACE: Parameter =
     number("gracePeriodSeconds", "Seconds that the object is given to end. Zero means at once.");
 const PROPAGATION: Parameter =
     text("propagationPolicy", "What becomes of dependents: Background, Foreground or Orphan.");
-const DELETE: &[Parameter] = &[DRY_RUN, GRACE, PROPAGATION];
+const ORPHANS: Parameter =
+    flag("orphanDependents", "Superseded by propagationPolicy: true is Orphan, false is Background.");
+const DELETE: &[Parameter] = &[DRY_RUN, GRACE, PROPAGATION, ORPHANS];
 const LABELS: Parameter = text("labelSelector", "Only objects whose labels match.");
 const FIELDS: Parameter = text("fieldSelector", "Only objects whose fields match.");
 const LIMIT: Parameter = number("limit", "Most objects in one answer; more can be had with continue.");
-const DELETE_LISTED: &[Parameter] = &[DRY_RUN, GRACE, PROPAGATION, LABELS, FIELDS, LIMIT];
+const DELETE_LISTED: &[Parameter] = &[DRY_RUN, GRACE, PROPAGATION, ORPHANS, LABELS, FIELDS, LIMIT];
 const LIST: &[Parameter] = &[
     LABELS,
     FIELDS,
@@ -153,6 +155,7 @@ const BODY: &[&str] = &["application/json", "application/yaml"];
 const REVIEWS: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 const PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+const CHANGES: &[&str] = &["application/json-patch+json", "application/merge-patch+json"];
 
 struct Item {
     path: String,
@@ -191,6 +194,9 @@ fn items(spec: &KindSpec) -> Vec<Item> {
     let mut of_item = of_collection.clone();
     of_item.push(("name", format!("Name of the {what}.")));
 
+    // Managers of fields are kept in the words of the stored shape alone.
+    let patches = if spec.form.is_some() { CHANGES } else { PATCHES };
+
     let mut items = vec![
         Item {
             path: collection.clone(),
@@ -214,7 +220,7 @@ fn items(spec: &KindSpec) -> Vec<Item> {
             operations: vec![
                 operation("get", "get", format!("Reads a {what}."), GET, &[], true),
                 operation("put", "replace", format!("Replaces a {what}."), WRITE, BODY, true),
-                operation("patch", "patch", format!("Changes parts of a {what}."), PATCH, PATCHES, true),
+                operation("patch", "patch", format!("Changes parts of a {what}."), PATCH, patches, true),
                 operation("delete", "delete", format!("Deletes a {what}."), DELETE, &[], false),
             ],
         },

@@ -12,11 +12,12 @@ pub struct FieldSelector {
     terms: Vec<Term>,
 }
 
+/// What one field has to be, or must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Term {
-    field: String,
-    equal: bool,
-    value: String,
+pub struct Term {
+    pub field: String,
+    pub equal: bool,
+    pub value: String,
 }
 
 impl FieldSelector {
@@ -26,14 +27,28 @@ impl FieldSelector {
         FieldSelector::parse_with(text, &|field| spec.is_selectable(field))
     }
 
-    /// For objects whose selectable fields are not those of a kind (the aliases).
+    /// In the words of another kind: `stored` answers the terms that stand for one, and `None` for a field that
+    /// cannot be selected by.
+    pub fn parse_reworded(
+        text: &str,
+        stored: &dyn Fn(&Term) -> Option<Vec<Term>>,
+    ) -> Result<FieldSelector, Status> {
+        let mut terms = Vec::new();
+        for term in FieldSelector::parse_with(text, &|_| true)?.terms {
+            let stored = stored(&term).ok_or_else(|| unsupported(&term.field))?;
+            terms.extend(stored);
+        }
+        Ok(FieldSelector { terms })
+    }
+
+    /// For objects whose selectable fields are not those of a kind.
     pub fn parse_with(text: &str, selectable: &dyn Fn(&str) -> bool) -> Result<FieldSelector, Status> {
         let mut terms = Vec::new();
         for part in split_terms(text).into_iter().filter(|part| !part.is_empty()) {
             let term = term(part)
                 .map_err(|why| Status::bad_request(format!("invalid field selector {text:?}: {why}")))?;
             if !selectable(&term.field) {
-                return Err(Status::bad_request(format!("field label not supported: {:?}", term.field)));
+                return Err(unsupported(&term.field));
             }
             terms.push(term);
         }
@@ -53,6 +68,10 @@ impl FieldSelector {
     pub fn matches<V: Values + ?Sized>(&self, fields: &V) -> bool {
         self.terms.iter().all(|term| (fields.value(&term.field).unwrap_or("") == term.value) == term.equal)
     }
+}
+
+fn unsupported(field: &str) -> Status {
+    Status::bad_request(format!("field label not supported: {field:?}"))
 }
 
 impl fmt::Display for FieldSelector {

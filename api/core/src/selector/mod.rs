@@ -5,7 +5,7 @@ mod label;
 
 use std::collections::BTreeMap;
 
-pub use field::FieldSelector;
+pub use field::{FieldSelector, Term};
 pub use label::{LabelSelector, Operator, Requirement};
 
 use crate::object::Object;

@@ -1,4 +1,5 @@
 use horchestra_core::alias::{self, Alias};
+use horchestra_core::selector::FieldSelector;
 use horchestra_core::table;
 use serde_json::{Value, json};
 
@@ -71,6 +72,12 @@ fn phases_and_states_of_pods() {
     assert_eq!(failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 3);
     let mut deleting = with("Running", "");
     deleting["metadata"]["deletionTimestamp"] = json!("2026-03-01T11:59:00Z");
+    deleting["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+    assert_eq!(
+        pod(deleting.clone())["metadata"]["deletionGracePeriodSeconds"],
+        30,
+        "which kubectl relies on"
+    );
     assert_eq!(cells(&alias::PODS, deleting)[2], "Terminating");
 }
 
@@ -85,10 +92,16 @@ fn a_pod_is_ready_unless_judged_otherwise() {
     assert_eq!(ready(json!([{"type": "Ready", "status": "False"}])), false);
 }
 
+fn selector(alias: &Alias, text: &str) -> Option<FieldSelector> {
+    FieldSelector::parse_reworded(text, &|term| alias.stored_terms(term)).ok()
+}
+
 #[test]
 fn fields_of_pods_are_fields_of_applications() {
-    assert_eq!(alias::PODS.stored_field("spec.nodeName"), Some("spec.placement.nodeName"));
-    assert_eq!(alias::PODS.stored_field("spec.placement.nodeName"), None);
+    let reworded = |text| selector(&alias::PODS, text).map(|selector| selector.to_string());
+    assert_eq!(reworded("spec.nodeName!=n1").as_deref(), Some("spec.placement.nodeName!=n1"));
+    assert_eq!(reworded("metadata.name=a\\,b").as_deref(), Some("metadata.name=a\\,b"));
+    assert_eq!(reworded("spec.placement.nodeName=n1"), None);
     for alias in alias::ALIASES {
         let spec = horchestra_core::registry::spec(alias.kind).unwrap();
         for (_, stored) in alias.fields {
@@ -97,6 +110,22 @@ fn fields_of_pods_are_fields_of_applications() {
         assert!(std::ptr::eq(alias::by_resource(alias.group, alias.plural).unwrap(), alias));
     }
     assert!(alias::by_resource("", "applications").is_none());
+}
+
+#[test]
+fn phases_select_those_that_are_shown_with_them() {
+    let stored = ["Pending", "Running", "Frozen", "Terminating", "Succeeded", "Terminated", "Failed"];
+    let spec = horchestra_core::registry::spec(alias::PODS.kind).unwrap();
+    for phase in stored {
+        let object = application(json!({"image": "x"}), json!({"phase": phase}));
+        let shown = pod(object.clone())["status"]["phase"].as_str().unwrap().to_owned();
+        let fields = spec.selectable_fields(&self::object(object));
+        for asked in ["Pending", "Running", "Succeeded", "Failed", "Unknown", "Frozen", "Terminating", ""] {
+            let matches = |text: String| selector(&alias::PODS, &text).unwrap().matches(&fields);
+            assert_eq!(matches(format!("status.phase={asked}")), shown == asked, "{phase} as {asked}");
+            assert_eq!(matches(format!("status.phase!={asked}")), shown != asked, "{phase} not as {asked}");
+        }
+    }
 }
 
 #[test]

@@ -52,7 +52,11 @@ impl Service {
     pub(crate) async fn view_at(&self, at: At) -> Result<Snapshot, Status> {
         let store = &self.inner.store;
         match at {
-            At::Any => Ok(store.snapshot()),
+            At::Any => match store.snapshot() {
+                // Nothing has been read yet, which does not mean that nothing is there.
+                view if view.revision() == 0 => self.fresh().await,
+                view => Ok(view),
+            },
             At::Fresh => self.fresh().await,
             At::NotOlderThan(revision) => {
                 store.not_older_than(revision).await.map_err(|error| errors::read_status(&error))

@@ -15,6 +15,9 @@ use crate::doors::certificates;
 use crate::request::{Body, Part, WriteOptions, Written};
 use crate::service::Service;
 
+/// How often a name is made up at most before it is judged whether it is taken.
+const NAMES: usize = 8;
+
 impl Service {
     pub(crate) async fn create_object(
         &self,
@@ -55,10 +58,15 @@ impl Service {
         self.run_while(context, "create", &key, options.dry_run, conditions, |attempt: Attempt<'_>| {
             let mut object = object.clone();
             let mut key = key.clone();
-            // A made-up name that turned out to be taken is made up again.
-            if made_up && attempt.number > 0 {
+            // A made-up name that is taken, or turned out to be, is made up again.
+            let mut again = attempt.number > 0;
+            for _ in 0..NAMES {
+                if !made_up || !(again || attempt.view.get(&key).is_some()) {
+                    break;
+                }
                 object.metadata_mut().remove("name");
                 (key, _) = identity::new_key(spec, &mut object)?;
+                again = false;
             }
             plan(self, context, &attempt, &key, object, warnings.clone(), Author::Client(&manager))
                 .map_err(|status| spec.reworded(status))

@@ -85,8 +85,8 @@ impl Service {
 
 impl Service {
     /// Deletes what a listing selects, each object on its own. Objects that are gone, or replaced, by the time
-    /// that it is their turn are passed over; any other refusal ends the call, with what was deleted before
-    /// staying deleted.
+    /// that it is their turn are passed over; any other refusal, a precondition that does not hold included, ends the
+    /// call, with what was deleted before staying deleted.
     pub(crate) async fn delete_listed(
         &self,
         context: &RequestContext,
@@ -97,16 +97,23 @@ impl Service {
         let request = ListRequest { contents: Contents::Sealed, ..request };
         let listing = self.list_objects(request).await?;
         let deletions = listing.entries.into_iter().map(|entry| {
+            let asked = check_preconditions(&entry, options);
             let mut options = options.clone();
             options.preconditions.uid = Some(entry.uid.to_string());
-            async move { self.delete_object(context, &entry.key, &options).await }
+            async move {
+                asked?;
+                self.delete_object(context, &entry.key, &options).await
+            }
         });
+        let demands = options.preconditions.uid.is_some() || options.preconditions.resource_version.is_some();
         let mut deleted = Vec::new();
         let mut results = futures::stream::iter(deletions).buffered(AT_ONCE);
         while let Some(result) = results.next().await {
             match result {
                 Ok(one) => deleted.push(one),
-                Err(status) if matches!(status.reason, Reason::NotFound | Reason::Conflict) => {}
+                Err(status) if status.reason == Reason::NotFound => {}
+                // What somebody has made in its place meanwhile; a caller's own preconditions are another matter.
+                Err(status) if status.reason == Reason::Conflict && !demands => {}
                 Err(status) => return Err(status),
             }
         }
@@ -145,7 +152,7 @@ pub(super) fn plan(
         admission::set_finalizer(&mut object, FOREGROUND, !orphan);
     }
     if object.finalizers().is_empty() {
-        return Ok(Plan { change: Planned::Erase(Arc::clone(old)), verdict });
+        return Ok(Plan { change: Planned::Erase { old: Arc::clone(old), last: None }, verdict });
     }
     mark(key.kind, &mut object, options.grace_period_seconds);
     if object == stored {

@@ -76,7 +76,11 @@ pub(crate) enum Planned {
         old: Arc<Entry>,
         class: Class,
     },
-    Erase(Arc<Entry>),
+    Erase {
+        old: Arc<Entry>,
+        /// What a write made of the object that let it go: its answer. Nobody else sees it.
+        last: Option<Box<Draft>>,
+    },
 }
 
 /// Per-object queues.
@@ -190,7 +194,7 @@ impl Service {
             }
             let created = matches!(change, Planned::Create(_));
             let mut along = Vec::new();
-            if let Planned::Erase(old) = &change
+            if let Planned::Erase { old, .. } = &change
                 && old.key.kind == Kind::Namespace
             {
                 match self.events_of(context, &view, old).await? {
@@ -217,7 +221,7 @@ impl Service {
                     let (op, stored) = Stored::update(draft, &old, class);
                     (self.seal_update(op, &old)?, stored)
                 }
-                Planned::Erase(old) => Stored::erase(old),
+                Planned::Erase { old, last } => Stored::erase(old, last),
             };
             let mut guards: Vec<Guard> = context.caller.fence().into_iter().collect();
             guards.extend_from_slice(conditions);
@@ -227,7 +231,7 @@ impl Service {
                 guards.push(demand.guard);
                 refusals.push(demand.refusal);
             }
-            if matches!(stored, Stored::Erased(_)) {
+            if matches!(stored, Stored::Erased { .. }) {
                 // What it held goes with the object.
                 further.clear();
             }
@@ -296,7 +300,10 @@ pub(crate) enum Stored {
         /// The core revision where the write does not move it.
         core: Option<Revision>,
     },
-    Erased(Arc<Entry>),
+    Erased {
+        old: Arc<Entry>,
+        last: Option<Box<Draft>>,
+    },
 }
 
 impl Stored {
@@ -306,8 +313,8 @@ impl Stored {
         (op, Stored::Object { draft: Box::new(draft), core })
     }
 
-    pub(crate) fn erase(old: Arc<Entry>) -> (Op, Stored) {
-        (Op::Delete { key: old.key.clone(), expect: old.revision }, Stored::Erased(old))
+    pub(crate) fn erase(old: Arc<Entry>, last: Option<Box<Draft>>) -> (Op, Stored) {
+        (Op::Delete { key: old.key.clone(), expect: old.revision }, Stored::Erased { old, last })
     }
 
     /// The entry as of the revision of the commit, and whether it is erased.
@@ -316,7 +323,10 @@ impl Stored {
             Stored::Object { draft, core } => {
                 (Arc::new(Entry::new(*draft, revision, core.unwrap_or(revision))), false)
             }
-            Stored::Erased(old) => (Arc::new(old.deleted_at(revision)), true),
+            Stored::Erased { last: Some(draft), .. } => {
+                (Arc::new(Entry::new(*draft, revision, revision)), true)
+            }
+            Stored::Erased { old, last: None } => (Arc::new(old.deleted_at(revision)), true),
         }
     }
 }
@@ -332,6 +342,9 @@ fn preview(change: Planned, warnings: Vec<String>) -> Written {
             let entry = Arc::new(Entry::new(draft, old.revision, old.core_revision));
             Written { entry, created: false, erased: false, warnings }
         }
-        Planned::Erase(old) => Written { entry: old, created: false, erased: true, warnings },
+        Planned::Erase { old, last } => {
+            let made = last.map(|draft| Arc::new(Entry::new(*draft, old.revision, old.core_revision)));
+            Written { entry: made.unwrap_or(old), created: false, erased: true, warnings }
+        }
     }
 }

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use crate::caller::{API_MANAGER, RequestContext};
 use crate::request::Part;
 
-const STATUS: &str = "status";
+pub(crate) const STATUS: &str = "status";
 
 /// Who made a change.
 pub(crate) enum Author<'a> {

@@ -106,10 +106,17 @@ impl Service {
         };
         let Replacement { mut document, revision, exact, applied } = replacement;
         let sent = document.object.at(&["metadata", "managedFields"]);
-        let managed = match part {
+        let mut managed = match part {
             Part::Main => Managed::from_client(sent),
             Part::Status => None,
         };
+        if revision != 0
+            && revision != old.revision
+            && let Some(managed) = &mut managed
+        {
+            // Who reported meanwhile is not in what the client has read, and has not gone for that.
+            managed.replace_subresource(tracking::STATUS, &tracking::stored(old));
+        }
         let exact = match part {
             Part::Main => {
                 if class.identified() {
@@ -137,10 +144,7 @@ impl Service {
         admission::validate(&attributes, &object, &columns, &mut verdict)
             .map_err(|status| shape.reworded(status))?;
         check_revision(old, revision, exact)?;
-        if object.is_deleting() && object.finalizers().is_empty() {
-            protect_erased_namespace(key, &mut verdict);
-            return Ok(Plan { change: Planned::Erase(Arc::clone(old)), verdict });
-        }
+        let erases = object.is_deleting() && object.finalizers().is_empty();
         let name = context.field_manager(options);
         let author = match &applied {
             Some((manager, managed)) => Author::Applier { manager, asked: &asked, managed: managed.clone() },
@@ -151,6 +155,11 @@ impl Service {
         };
         let managed = tracking::managers(spec, Some((old, &stored)), &object, author);
         let draft = draft(spec, key, &object, columns, managed)?;
+        if erases {
+            protect_erased_namespace(key, &mut verdict);
+            let change = Planned::Erase { old: Arc::clone(old), last: Some(Box::new(draft)) };
+            return Ok(Plan { change, verdict });
+        }
         self.check_size(&draft)?;
         Ok(Plan { change: change(old, draft, part), verdict })
     }

@@ -1,9 +1,32 @@
 //! What clients are told while the database is away.
 
 use horchestra_core::kind::Kind;
-use horchestra_service::{At, Body, DoorError, ListRequest, Ready, ReadyVerdict, WriteOptions};
+use horchestra_service::{
+    At, Body, DoorError, ListRequest, Ready, ReadyVerdict, Service, ServiceConfig, WriteOptions,
+};
+use horchestra_store::{Store, StoreOptions};
 
 use crate::support::*;
+
+#[tokio::test]
+async fn who_has_read_nothing_yet_does_not_say_that_nothing_is_there() {
+    let world = World::new().await;
+    let web = world.create(application("web")).await.unwrap().entry;
+    let backend = world.database.connect();
+    backend.set_cut_off(true);
+    let service =
+        Service::new(Store::open(backend.clone(), StoreOptions::default()), ServiceConfig::default());
+    let request = || ListRequest { resource_version: Some("0".into()), ..ListRequest::of(Kind::Application) };
+    for (what, status) in [
+        ("an object", service.get(&app("web"), At::Any).await.unwrap_err()),
+        ("a listing", service.list(request()).await.unwrap_err()),
+    ] {
+        assert_eq!(status.code(), 503, "{what}: {status}");
+    }
+    backend.set_cut_off(false);
+    assert_eq!(service.get(&app("web"), At::Any).await.unwrap().revision, web.revision);
+    assert_eq!(names(&service.list(request()).await.unwrap()), ["web"]);
+}
 
 #[tokio::test]
 async fn writes_and_fresh_reads_wait_and_the_cache_goes_on() {

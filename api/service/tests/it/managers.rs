@@ -92,6 +92,35 @@ async fn updates_move_fields_and_leave_out_nobody_who_is_not_named() {
 }
 
 #[tokio::test]
+async fn who_reported_since_a_client_has_read_stays_a_manager() {
+    let world = World::new().await;
+    world.create_as(&by("one"), application("web")).await.unwrap();
+    let read = world.get(&app("web")).await.unwrap();
+    let mut reported = read.clone();
+    reported["status"]["message"] = json!("on its way");
+    let body = Body::Json(reported.to_string().into());
+    world.service.update_status(&by("reporter"), &app("web"), body, &WriteOptions::default()).await.unwrap();
+    let reported = world.get(&app("web")).await.unwrap();
+    assert_ne!(reported["metadata"]["resourceVersion"], read["metadata"]["resourceVersion"]);
+    let owned = fields_of(&reported, "Update reporter (status)");
+    assert_eq!(owned["f:status"]["f:message"], json!({}), "{owned}");
+
+    // Statuses are not what an edit collides with.
+    let written = world.put(&app("web"), &read).await.unwrap();
+    assert_eq!(tree(&written.entry), reported, "nothing was edited");
+    let mut edited = read.clone();
+    edited["metadata"]["labels"] = json!({"a": "b"});
+    let edited = tree(&world.put(&app("web"), &edited).await.unwrap().entry);
+    assert_eq!(fields_of(&edited, "Update reporter (status)"), owned);
+    // Who has read it all may take it away.
+    let mut gone = edited.clone();
+    let managers = gone["metadata"]["managedFields"].as_array_mut().unwrap();
+    managers.retain(|entry| entry["manager"] != "reporter");
+    let gone = tree(&world.put(&app("web"), &gone).await.unwrap().entry);
+    assert_eq!(fields_of(&gone, "Update reporter (status)"), Value::Null);
+}
+
+#[tokio::test]
 async fn a_write_that_changes_nothing_leaves_times_and_revision() {
     let world = World::new().await;
     world.create_as(&by("one"), application("web")).await.unwrap();

@@ -103,6 +103,11 @@ pub fn rows() -> Vec<Row> {
         row("what is held, without waiting", "delete app held --wait=false")
             .after("create -f {f}/held.yaml")
             .prints("\"held\" deleted"),
+        row("what is held, as a pod", "describe pod held")
+            .after("create -f {f}/held.yaml")
+            .after("delete app held --wait=false")
+            .prints("Terminating (lasts")
+            .prints("Termination Grace Period:"),
         row("whoever lets go erases", r#"patch app held --type=merge -p '{"metadata":{"finalizers":null}}'"#)
             .after("create -f {f}/held.yaml")
             .after("delete app held --wait=false")

@@ -154,8 +154,18 @@ async fn in_two_steps() {
     let labelled = client.merge(&web, &json!({"metadata": {"labels": {"a": "b"}}})).await;
     rows.same("other changes are taken", labelled.status, 200);
     rows.code("the name is still taken", &client.post(APPS, &app("web")).await, 409, "AlreadyExists");
-    let last = client.merge(&web, &json!({"metadata": {"finalizers": null}})).await;
+    let last = json!({"metadata": {"finalizers": null, "labels": {"last": "one"}}});
+    let dry = client.merge(&format!("{web}?dryRun=All"), &last).await.json();
+    let last = client.merge(&web, &last).await;
     rows.same("who takes the last hold away", last.status, 200);
+    for (row, answer) in [("is answered what came of it", last.json()), ("and in a dry run", dry)] {
+        let metadata = &answer["metadata"];
+        rows.holds(
+            row,
+            metadata["labels"]["last"] == "one" && metadata.get("finalizers").is_none(),
+            metadata,
+        );
+    }
     rows.same("erases it", client.get(&web).await.status, 404);
     let again = client.post(APPS, &app("web")).await.json();
     rows.holds(
@@ -198,6 +208,28 @@ async fn collections() {
         names(&client.get(TEAM_APPS).await.json()),
         vec!["elsewhere".to_owned()],
     );
+    fill().await;
+    let of_a = client.get(&format!("{APPS}/a")).await.json()["metadata"].clone();
+    for (row, preconditions) in [
+        ("a uid that is nobody's", json!({"uid": "x"})),
+        ("a uid that is not everybody's", json!({"uid": of_a["uid"]})),
+        ("a revision that is nobody's", json!({"resourceVersion": "1"})),
+    ] {
+        let body = json!({ "preconditions": preconditions }).to_string();
+        let query = "?labelSelector=env%3Ddev";
+        rows.code(
+            row,
+            &send(&client, Method::DELETE, &format!("{APPS}{query}"), body).await,
+            409,
+            "Conflict",
+        );
+    }
+    rows.same("deletes nothing", names(&client.get(APPS).await.json()).len(), 4);
+    let body = json!({"preconditions": {"uid": of_a["uid"], "resourceVersion": of_a["resourceVersion"]}});
+    let of_prod = format!("{APPS}?labelSelector=env%3Dprod");
+    rows.same("the right ones", send(&client, Method::DELETE, &of_prod, body.to_string()).await.status, 200);
+    rows.same("delete", client.get(&format!("{APPS}/a")).await.status, 404);
+    client.delete(APPS).await;
     held(&client, "held").await;
     rows.same("held objects", client.delete(APPS).await.status, 200);
     let marked = client.get(&format!("{APPS}/held")).await.json();
