@@ -1,15 +1,95 @@
--- What a leader that gives its lease up leaves to the next one: what that one would know, had it been there before. Only
--- the very next epoch may take it over; who follows on a leader that died finds nothing of its own.
-alter table horchestra.lease_epochs
-    add column handover jsonb,
-    add column handover_epoch bigint;
+-- What a leader that gives its lease up leaves to the next one: what that one would know, had it been there before.
+alter table horchestra.lease_epochs add column handover jsonb;
 
 -- As release_lease in 0004, with something to leave behind.
 create function horchestra.hand_lease_over(name_ text, holder_ uuid, epoch_ bigint, handover_ jsonb) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform pg_advisory_xact_lock(7239181146252901);
-    update horchestra.lease_epochs y set held = false, handover = handover_, handover_epoch = epoch_
+    update horchestra.lease_epochs y set held = false, handover = handover_
         where y.name = name_ and y.epoch = epoch_ and y.held
           and exists (select 1 from horchestra.leases x where x.name = name_ and x.holder = holder_);
+end $$;
+
+-- Programs from before this migration leave nothing.
+create or replace function horchestra.release_lease(name_ text, holder_ uuid, epoch_ bigint) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp as $$
+    select horchestra.hand_lease_over($1, $2, $3, null)
+$$;
+
+-- As in 0004, but for three things. What was left is for the very next holder: who follows on one that died finds
+-- nothing. Epochs grow by more than one, and by nobody knows how much: a server that has lost its last moments in a
+-- failover would otherwise give one away a second time, while its first holder still acts. And a term that ends much
+-- later than any would is cut short: the clock was set back, and its holder may be dead.
+create or replace function horchestra.acquire_lease(name_ text, holder_ uuid, ttl interval) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    l record;
+    e record;
+    now_ timestamptz := clock_timestamp();
+    fresh bigint;
+begin
+    -- Somebody else's running term is seen without the lock: that is how nearly every call ends.
+    if exists (select 1 from horchestra.leases x join horchestra.lease_epochs y using (name)
+               where x.name = name_ and x.holder <> holder_ and y.held
+                 and x.until > now_ and x.until <= now_ + 10 * ttl) then
+        return null;
+    end if;
+    perform pg_advisory_xact_lock(7239181146252901);
+    now_ := clock_timestamp();
+    fresh := 1 + floor(random() * 1000000)::bigint;
+    select * into e from horchestra.lease_epochs y where y.name = name_;
+    if not found then
+        insert into horchestra.lease_epochs (name, epoch, held) values (name_, fresh, true);
+        insert into horchestra.leases (name, holder, epoch, until) values (name_, holder_, fresh, now_ + ttl);
+        return fresh;
+    end if;
+    select * into l from horchestra.leases x where x.name = name_ for update skip locked;
+    if not found then
+        return null; -- its holder is renewing it this very moment
+    end if;
+    if e.held and l.holder = holder_ then
+        update horchestra.leases x set until = now_ + ttl where x.name = name_;
+        return e.epoch;
+    elsif e.held and l.until > now_ then
+        update horchestra.leases x set until = now_ + 10 * ttl
+            where x.name = name_ and x.until > now_ + 10 * ttl;
+        return null;
+    end if;
+    fresh := e.epoch + fresh;
+    update horchestra.lease_epochs y set epoch = fresh, held = true,
+            handover = case when y.held then null else y.handover end
+        where y.name = name_;
+    update horchestra.leases x set holder = holder_, epoch = fresh, until = now_ + ttl where x.name = name_;
+    return fresh;
+end $$;
+
+-- As in 0004, but that a gateway whose term ends much later than any would counts as gone: the clock was set back. One
+-- that lives says so within seconds, and gets its nodes back when they dial.
+create or replace function horchestra.claim_session(
+    node_ text, gateway_ uuid, peer_ text, certificate_ text, session_ uuid, stale interval
+) returns table (epoch bigint, session uuid)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    s record;
+    now_ timestamptz;
+    fresh bigint;
+begin
+    perform pg_advisory_xact_lock(7239181146252901);
+    now_ := clock_timestamp();
+    select x.gateway, greatest(x.opened_at, (select p.last_seen from horchestra.session_presence p
+            where p.node = x.node and p.session = x.session)) as last_seen
+        into s from horchestra.node_sessions x where x.node = node_;
+    if found and s.last_seen >= now_ - stale
+       and exists (select 1 from horchestra.gateways g
+                   where g.id = s.gateway and g.until > now_ and g.until <= now_ + interval '10 minutes') then
+        return;
+    end if;
+    fresh := nextval('horchestra.session_epoch');
+    insert into horchestra.node_sessions as x (node, epoch, session, gateway, peer, certificate, opened_at)
+        values (node_, fresh, session_, gateway_, peer_, certificate_, now_)
+        on conflict (node) do update set epoch = excluded.epoch, session = excluded.session,
+            gateway = excluded.gateway, peer = excluded.peer, certificate = excluded.certificate,
+            opened_at = excluded.opened_at;
+    return query select fresh, session_;
 end $$;

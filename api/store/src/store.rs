@@ -268,7 +268,7 @@ impl Store {
     // ---- leases -------------------------------------------------------------------------------------
 
     /// Tries to become (or to stay) the holder of a lease; `None`: another holder's term has not ended.
-    /// The epoch grows by one with every change of holder.
+    /// The epoch grows with every change of holder.
     pub async fn acquire_lease(
         &self,
         name: &str,

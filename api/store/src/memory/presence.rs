@@ -32,8 +32,8 @@ struct LeaseState {
     holder: Option<Uuid>,
     epoch: i64,
     until: i64,
-    /// What was left behind, and in which epoch.
-    handover: Option<(i64, Value)>,
+    /// What the holder before left behind, or this one.
+    handover: Option<Value>,
 }
 
 #[derive(Clone)]
@@ -69,7 +69,10 @@ impl Presence {
             Some(lease) if lease.holder.is_some() && lease.until > now => return None,
             Some(lease) => lease.epoch + 1,
         };
-        let handover = held.and_then(|held| held.handover);
+        // Who follows on one that died finds nothing.
+        let handover = held
+            .filter(|held| held.holder.is_none() || held.holder == Some(holder))
+            .and_then(|held| held.handover);
         self.leases.insert(name.to_owned(), LeaseState { holder: Some(holder), epoch, until, handover });
         Some(Lease { name: name.to_owned(), holder, epoch })
     }
@@ -92,13 +95,12 @@ impl Presence {
     pub fn release_lease(&mut self, lease: &Lease, handover: Option<Value>) {
         if let Some(held) = self.held(lease) {
             held.holder = None;
-            held.handover = handover.map(|handover| (held.epoch, handover));
+            held.handover = handover;
         }
     }
 
     pub fn lease_handover(&mut self, lease: &Lease) -> Option<Value> {
-        let (epoch, handover) = self.held(lease)?.handover.as_ref()?;
-        (*epoch == lease.epoch - 1).then(|| handover.clone())
+        self.held(lease)?.handover.clone()
     }
 
     pub fn renew_gateway(&mut self, gateway: Uuid, internal_address: &str, now: i64, ttl: i64) -> bool {

@@ -17,12 +17,14 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
 use tokio::sync::OnceCell;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -40,6 +42,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(500);
 /// When a second attempt begins beside the first: the server may be slow, or have vanished without a word.
 const SLOW: Duration = Duration::from_secs(5);
+
+/// How often a way is doubted at most: each time all connections are made anew.
+const DOUBT_PAUSE: Duration = Duration::from_secs(5);
 
 /// Why a process does not work through a pooler, and what to do.
 pub const MIXED_UP: &str = "the database is reached through a pooler that lends connections for single transactions and \
@@ -60,11 +65,32 @@ pub struct Between {
 pub(super) struct Way {
     pub options: PgConnectOptions,
     found: OnceCell<Between>,
+    doubts: Doubts,
+}
+
+#[derive(Default)]
+struct Doubts {
+    times: AtomicU64,
+    last: Mutex<Option<Instant>>,
 }
 
 impl Way {
     pub fn new(options: PgConnectOptions) -> Way {
-        Way { options, found: OnceCell::new() }
+        Way { options, found: OnceCell::new(), doubts: Doubts::default() }
+    }
+
+    /// How often it was doubted that this way leads to where writes are taken.
+    pub fn doubts(&self) -> u64 {
+        self.doubts.times.load(Ordering::Relaxed)
+    }
+
+    /// Connections made so far may be the wrong ones. What is refused again right after is no news.
+    pub fn doubt(&self) {
+        let mut last = self.doubts.last.lock();
+        if last.is_none_or(|last| last.elapsed() > DOUBT_PAUSE) {
+            *last = Some(Instant::now());
+            self.doubts.times.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Whoever asks first finds out.
@@ -83,7 +109,8 @@ impl Way {
 
     #[cfg(test)]
     pub fn known(options: PgConnectOptions) -> Way {
-        Way { options, found: OnceCell::new_with(Some(Between { lends: false, mixes: false })) }
+        let between = Between { lends: false, mixes: false };
+        Way { options, found: OnceCell::new_with(Some(between)), doubts: Doubts::default() }
     }
 }
 

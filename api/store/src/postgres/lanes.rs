@@ -5,7 +5,11 @@
 //! answer to somebody else's question. Every call is bounded, a little above what the server itself allows a
 //! statement, so a server that vanished without a word (its host lost power, a firewall forgot the
 //! connection) costs each connection one call, not the minutes that TCP takes to give up. When one turns out
-//! dead, those that lie idle are closed too: they went the same way.
+//! dead, or its caller has waited in vain for a while, those that lie idle are closed too: they went the same way.
+//!
+//! A server that takes no writes may not be the right one any more (a name that leads elsewhere since, a standby), or
+//! no connection of the right sort (a default that was changed since). So once writes were refused for that, connections
+//! from before are used no more.
 //!
 //! Connections are made two at a time. After the database was away everybody wants all of theirs at once, and a server
 //! that starts a hundred sessions together may finish none of them within anybody's patience: they would be given up
@@ -18,14 +22,16 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool::managed::{self, Metrics, Object, PoolError, QueueMode, RecycleResult};
+use deadpool::managed::{self, Metrics, Object, PoolError, QueueMode, RecycleError, RecycleResult};
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio::time::error::Elapsed;
 
 use super::between::Way;
 use super::{errors, statements};
+use crate::backend::Unwritable;
 use crate::readings::PoolUse;
 
 /// How long a call waits for a connection, and for one to be made, before the database counts as away.
@@ -38,26 +44,40 @@ pub(super) const LOAD_LIMIT: Duration = Duration::from_secs(65);
 /// How many connections are being made at the same time.
 const MADE_TOGETHER: usize = 2;
 
+/// For how long a call waits in vain before those that lie idle are suspected of the same.
+const IN_VAIN: Duration = Duration::from_secs(2);
+
 struct Connector {
     way: Arc<Way>,
     making: Semaphore,
 }
 
+/// A connection, and how often its way had been doubted when it was made.
+struct Made {
+    connection: PgConnection,
+    doubts: u64,
+}
+
 impl managed::Manager for Connector {
-    type Type = PgConnection;
+    type Type = Made;
     type Error = sqlx::Error;
 
-    async fn create(&self) -> Result<PgConnection, sqlx::Error> {
+    async fn create(&self) -> Result<Made, sqlx::Error> {
         // Never closed.
         let _making = self.making.acquire().await;
+        let doubts = self.way.doubts();
         let mut connection = self.way.connect().await?;
         sqlx::query(statements::SESSION).execute(&mut connection).await?;
-        Ok(connection)
+        Ok(Made { connection, doubts })
     }
 
-    async fn recycle(&self, _: &mut PgConnection, _: &Metrics) -> RecycleResult<sqlx::Error> {
+    async fn recycle(&self, made: &mut Made, _: &Metrics) -> RecycleResult<sqlx::Error> {
         // Only what ended well came back.
-        Ok(())
+        if made.doubts == self.way.doubts() {
+            Ok(())
+        } else {
+            Err(RecycleError::message("made before its way was doubted"))
+        }
     }
 }
 
@@ -83,7 +103,7 @@ impl Lanes {
     /// A connection for one call.
     pub(super) async fn lane(&self) -> Result<Lane, sqlx::Error> {
         match self.0.get().await {
-            Ok(connection) => Ok(Lane { connection: Some(connection), lanes: self.clone() }),
+            Ok(made) => Ok(Lane { made: Some(made), since: Instant::now(), lanes: self.clone() }),
             Err(PoolError::Backend(error)) => Err(error),
             Err(PoolError::Closed) => Err(sqlx::Error::PoolClosed),
             Err(PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_)) => {
@@ -107,16 +127,17 @@ impl Lanes {
     pub(super) async fn close(&self) {
         let idle = self.0.retain(|_, _| false).removed;
         self.0.close();
-        for connection in idle {
+        for made in idle {
             // A farewell, so that the server does not log a lost client; it may well be gone itself.
-            let _ = tokio::time::timeout(CONNECT_LIMIT, connection.close()).await;
+            let _ = tokio::time::timeout(CONNECT_LIMIT, made.connection.close()).await;
         }
     }
 }
 
 /// A connection during one call. Dropped without [`Lane::end`] it is closed.
 pub(super) struct Lane {
-    connection: Option<Object<Connector>>,
+    made: Option<Object<Connector>>,
+    since: Instant,
     lanes: Lanes,
 }
 
@@ -127,8 +148,13 @@ impl Lane {
         outcome: Result<Result<T, sqlx::Error>, Elapsed>,
     ) -> Result<T, sqlx::Error> {
         let outcome = outcome.unwrap_or_else(|_| Err(no_answer()));
+        if let Err(error) = &outcome
+            && errors::unwritable(error) == Some(Unwritable::ReadOnly)
+        {
+            self.lanes.0.manager().way.doubt();
+        }
         if outcome.as_ref().err().is_none_or(answered) {
-            drop(self.connection.take());
+            drop(self.made.take());
         } else {
             self.lanes.0.retain(|_, _| false);
         }
@@ -156,9 +182,12 @@ fn no_answer() -> sqlx::Error {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
+        if let Some(made) = self.made.take() {
             // Taken out of its lanes; the socket closes with it.
-            drop(Object::take(connection));
+            drop(Object::take(made));
+            if self.since.elapsed() > IN_VAIN {
+                self.lanes.0.retain(|_, _| false);
+            }
         }
     }
 }
@@ -167,13 +196,13 @@ impl Deref for Lane {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        self.connection.as_ref().expect("a lane has its connection until it ends")
+        &self.made.as_ref().expect("a lane has its connection until it ends").connection
     }
 }
 
 impl DerefMut for Lane {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        self.connection.as_mut().expect("a lane has its connection until it ends")
+        &mut self.made.as_mut().expect("a lane has its connection until it ends").connection
     }
 }
 

@@ -77,10 +77,14 @@ pub(super) async fn listen(ways: Ways, heard: Heard, stop: CancellationToken) {
 
 /// Listens until the connection breaks; whether it ever stood.
 async fn listen_once(ways: &Ways, heard: &Heard) -> bool {
-    let mut listener = match listener(&ways.listening).await {
-        Ok(listener) => listener,
-        Err(error) => {
+    let mut listener = match timeout(CALL_LIMIT, listener(&ways.listening)).await {
+        Ok(Ok(listener)) => listener,
+        Ok(Err(error)) => {
             tracing::debug!(%error, "cannot listen for changes");
+            return false;
+        }
+        Err(_) => {
+            tracing::debug!("cannot listen for changes: no answer");
             return false;
         }
     };

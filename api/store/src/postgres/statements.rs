@@ -361,7 +361,7 @@ pub const RELEASE_LEASE: Statement = keyed(
 pub const LEASE_HANDOVER: Statement = keyed(
     "lease_handover",
     "select e.handover::text from horchestra.lease_epochs e \
-     where e.name = $1 and e.epoch = $2 and e.handover_epoch = e.epoch - 1 and e.handover is not null",
+     where e.name = $1 and e.epoch = $2 and e.held and e.handover is not null",
 );
 
 /// What the server knows of itself: rows of (what, of which, number); see the crate's module `survey`. Tables that look

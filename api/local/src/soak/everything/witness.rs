@@ -86,22 +86,24 @@ mod tests {
         let write = async |by: &mut PgConnection, revision: i64| {
             sqlx::query(WRITE).bind(revision).execute(by).await.unwrap();
         };
-        assert_eq!(acquire(&mut first, uuid::Uuid::from_u128(1)).await, Some(1));
-        assert_eq!(leader(&mut looking, "scheduler").await.unwrap(), Some(("first".to_owned(), 1)));
+        let term = acquire(&mut first, uuid::Uuid::from_u128(1)).await.unwrap();
+        assert_eq!(leader(&mut looking, "scheduler").await.unwrap(), Some(("first".to_owned(), term)));
         // The first revisions are those of the migration.
         write(&mut first, 101).await;
         assert_eq!(violations(&mut looking).await.unwrap(), Vec::<String>::new());
         // Its term runs out, and somebody else's begins.
         sqlx::query("update horchestra.leases set until = now()").execute(&mut looking).await.unwrap();
-        assert_eq!(acquire(&mut second, uuid::Uuid::from_u128(2)).await, Some(2));
+        let next = acquire(&mut second, uuid::Uuid::from_u128(2)).await.unwrap();
+        assert!(next > term);
         write(&mut second, 102).await;
         write(&mut first, 103).await;
         let seen = violations(&mut looking).await.unwrap();
         assert_eq!(seen, ["revision 103: written for scheduler by first, which second leads"]);
         assert_eq!(changes_of_hands(&mut looking).await.unwrap(), 1);
         // After it was given up nobody writes.
-        sqlx::query("select horchestra.release_lease('scheduler', $1, 2)")
+        sqlx::query("select horchestra.release_lease('scheduler', $1, $2)")
             .bind(uuid::Uuid::from_u128(2))
+            .bind(next)
             .execute(&mut second)
             .await
             .unwrap();

@@ -45,12 +45,13 @@ async fn refuses(spoil: String, mend: String, why: Unwritable) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_is_read_only_is_found_out() {
-    // What is connected already has to come anew.
+    // What is connected already has to come anew, and does so by itself once it was refused.
     let again = "select pg_terminate_backend(pid) from pg_stat_activity \
         where datname = 'DATABASE' and pid <> pg_backend_pid()";
     refuses(
         format!("alter database DATABASE set default_transaction_read_only = on; {again}"),
-        format!("set transaction_read_only = off; alter database DATABASE reset default_transaction_read_only; {again}"),
+        "set transaction_read_only = off; alter database DATABASE reset default_transaction_read_only"
+            .to_owned(),
         Unwritable::ReadOnly,
     )
     .await;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use horchestra_store::Backend;
 use horchestra_store::postgres::{Options, PostgresBackend, statements};
+use horchestra_store::{Backend, SessionClaim};
 use horchestra_testkit::eventually;
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
@@ -74,4 +74,47 @@ async fn the_name_of_a_gateway_that_nobody_can_see_is_free_after_its_term() {
     first.close().await;
     eventually(SOON, async || second.name_gateway(next, "c").await.expect("answered")).await;
     second.close().await;
+}
+
+/// The clock is set back by an hour.
+async fn an_hour_earlier(database_url: &str) {
+    let mut connection = PgConnection::connect(database_url).await.expect("a connection");
+    for table in ["leases", "gateways"] {
+        let later = format!("update horchestra.{table} set until = until + interval '1 hour'");
+        sqlx::query(sqlx::AssertSqlSafe(later)).execute(&mut connection).await.expect("set");
+    }
+    connection.close().await.expect("closed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_died_while_the_clock_was_set_back_is_not_waited_for() {
+    let database = database().await;
+    let backend = PostgresBackend::open(database.url(), Options::default()).expect("a well-formed URL");
+    let term = Duration::from_millis(100);
+    let [dead, lives, next] = [(); 3].map(|()| Uuid::new_v4());
+    let acquire =
+        async |name: &str, holder: Uuid| backend.acquire_lease(name, holder, term).await.expect("answered");
+    acquire("loop", dead).await.expect("free");
+    let held = acquire("other", lives).await.expect("free");
+    for gateway in [dead, lives, next] {
+        backend.renew_gateway(gateway, "127.0.0.1:1", LONG).await.expect("answered");
+    }
+    let claim = async |node: &str, gateway: Uuid| {
+        let (node, peer, certificate) = (node.to_owned(), "127.0.0.1:2".to_owned(), "00".repeat(32));
+        let claims = vec![SessionClaim { node, gateway, peer, certificate }];
+        backend.claim_sessions(claims, LONG).await.expect("answered").remove(0)
+    };
+    for (node, gateway) in [("n1", dead), ("n2", lives)] {
+        claim(node, gateway).await.expect("free");
+    }
+    an_hour_earlier(database.url()).await;
+    // Who lives says so.
+    assert!(backend.renew_lease(&held, LONG).await.expect("answered"));
+    assert!(backend.renew_gateway(lives, "127.0.0.1:1", LONG).await.expect("answered"));
+    assert_eq!(acquire("loop", next).await, None, "it might be about to");
+    eventually(SOON, async || acquire("loop", next).await.is_some()).await;
+    assert_eq!(acquire("other", next).await, None);
+    claim("n1", next).await.expect("its gateway has gone");
+    assert_eq!(claim("n2", next).await, None);
+    backend.close().await;
 }
