@@ -35,6 +35,8 @@ use crate::tokens::{AgentCa, Tokens};
 
 /// How long the database may be away before this process says that it is not ready.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For how long the database is waited for at the very end.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Runs until a signal or a failure.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -141,8 +143,11 @@ async fn process(args: Args) -> anyhow::Result<ExitCode> {
     });
 
     let code = shutdown.finish(&tasks).await;
-    store.shutdown().await;
-    backend.close().await;
+    let _ = tokio::time::timeout(FAREWELL, async {
+        store.shutdown().await;
+        backend.close().await;
+    })
+    .await;
     Ok(code)
 }
 

@@ -119,7 +119,8 @@ pub async fn renew(gate: Arc<Gate>, stop: CancellationToken) {
         let lost_time = !gate.term.in_force();
         let renewal = tokio::select! {
             () = stop.cancelled() => return,
-            renewal = timeout(settings.term, renew_once(&gate)) => renewal,
+            // One connection on which nothing is answered must not cost the term.
+            renewal = timeout(settings.term * 3 / 8, renew_once(&gate)) => renewal,
         };
         let wait = match renewal {
             Ok(Ok(unbroken)) => {

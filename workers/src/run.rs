@@ -35,6 +35,8 @@ use crate::survey;
 
 /// How long the database may be away before this process says that it is not ready.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For how long the database is waited for at the very end.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Runs until a signal or a failure.
 pub async fn run(args: Args) -> Result<ExitCode> {
@@ -131,7 +133,7 @@ async fn process(args: Args) -> Result<ExitCode> {
     start.run(compaction);
 
     let code = shutdown.finish(&tasks).await;
-    store.shutdown().await;
+    let _ = tokio::time::timeout(FAREWELL, store.shutdown()).await;
     Ok(code)
 }
 

@@ -81,11 +81,16 @@ impl Spec {
         if let Some((uid, gid)) = self.user {
             command.uid(uid).gid(gid);
         }
-        let child = command
+        let mut child = command
             .spawn()
             .with_context(|| format!("starting {} ({})", self.name, self.program.display()))?;
         let pid = child.id().context("the process ended at once")?;
-        fs::write(layout.pid_of(&self.name), format!("{pid}\n"))?;
+        let kept = layout.pid_of(&self.name);
+        if let Err(error) = fs::write(&kept, format!("{pid}\n")) {
+            // Nobody would find it again.
+            let _ = child.start_kill();
+            return Err(error).with_context(|| format!("writing {}", kept.display()));
+        }
         Ok(child)
     }
 }

@@ -7,9 +7,11 @@
 //! plain text, since its callers read nothing else.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use horchestra_auth::tokens::{Issuer, TokenReviewSpec, review};
+use horchestra_core::status::Status;
 use http::{HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
 use jiff::Timestamp;
@@ -23,6 +25,8 @@ use crate::http::{body, credentials};
 
 /// Largest body of a TokenReview, in bytes.
 const REVIEW_LIMIT: usize = 1 << 20;
+/// How long a review may take to come.
+const REVIEW_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Keys may be kept for as long as a new one waits before it signs.
 const KEEP: &str = "public, max-age=60";
@@ -78,7 +82,8 @@ async fn answer_review(
             return respond::failure(&status);
         }
     };
-    let body = match body::read_up_to(REVIEW_LIMIT, &parts.headers, body).await {
+    let read = body::read_up_to(REVIEW_LIMIT, &parts.headers, body);
+    let body = match tokio::time::timeout(REVIEW_PATIENCE, read).await.unwrap_or_else(|_| Err(too_slow())) {
         Ok(body) => body,
         Err(status) => {
             let code = StatusCode::from_u16(status.code()).unwrap_or(StatusCode::BAD_REQUEST);
@@ -90,6 +95,10 @@ async fn answer_review(
         // Without the parser's words: they can quote the token.
         None => refuse(StatusCode::BAD_REQUEST, "the body is no TokenReview in JSON"),
     }
+}
+
+fn too_slow() -> Status {
+    Status::timeout("the body did not come within the allowed time")
 }
 
 /// What a body asks; `None`: it is no TokenReview.

@@ -230,7 +230,13 @@ impl App {
             known,
             audit: audit.clone(),
             body: Mutex::new(match patience {
-                Some(_) => Source::Read(super::body::read(&parts.headers, body).await?),
+                Some(_) => Source::Read(
+                    tokio::time::timeout(timeout, super::body::read(&parts.headers, body))
+                        .await
+                        .unwrap_or_else(|_| {
+                            Err(Status::timeout("the body did not come within the allowed time"))
+                        })?,
+                ),
                 None => Source::Stream(Some(body)),
             }),
             place: Mutex::new(Some(place)),

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -39,11 +40,23 @@ const REGISTRATION: &str = "the registration";
 /// What was last written, to tell what need not be written again.
 #[derive(Default)]
 struct Written {
+    /// How often the database had lost something by then: what was written before may be what was lost.
+    losses: AtomicU64,
     /// As text, which takes a fraction of the room.
     node: Mutex<Option<(Uuid, Revision, String)>>,
     apps: Mutex<HashMap<AppName, (Uuid, Revision, ApplicationReport)>>,
     /// What people have been told of, so that a node that repeats itself does not.
     told: Told,
+}
+
+impl Written {
+    /// Forgets what was written before the last loss.
+    fn since(&self, losses: u64) {
+        if self.losses.swap(losses, Ordering::Relaxed) != losses {
+            *self.node.lock() = None;
+            self.apps.lock().clear();
+        }
+    }
 }
 
 /// Something could not be written now.
@@ -57,6 +70,7 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
         session.inbox.filled().await;
         gate.term.until_in_force().await;
         let (node, apps) = session.inbox.take();
+        written.since(gate.store.health().losses);
         let mut later = false;
         // Writes need much room while they run, and nearly always there are none: it is not kept for them.
         if let Some(report) = node.filter(|report| !is_node_written(&gate, &session, &written, report)) {

@@ -333,18 +333,18 @@ impl<R: Reconciler> Runner<R> {
                 self.metrics.refused_writes.get_or_create(&self.labels).inc_by(report.refused as u64);
                 (Passed::Well(report), "ok")
             }
-            Some(Ok(Err(error))) => {
-                tracing::warn!(reconciler = name, error = %Chain(&error), "a pass failed");
-                self.metrics.failed_passes.get_or_create(&self.labels).inc();
-                let away = matches!(error, PassError::Read(ReadError::Unavailable));
-                (if away { Passed::Away } else { Passed::Failed }, "failed")
-            }
-            Some(Err(_)) => {
+            Some(Ok(Err(PassError::Panicked))) | Some(Err(_)) => {
                 tracing::error!(reconciler = name, "a pass panicked");
                 self.metrics.panics.get_or_create(&self.labels).inc();
                 self.metrics.failed_passes.get_or_create(&self.labels).inc();
                 self.turn("begin", R::begin_term);
                 (Passed::Panicked, "panicked")
+            }
+            Some(Ok(Err(error))) => {
+                tracing::warn!(reconciler = name, error = %Chain(&error), "a pass failed");
+                self.metrics.failed_passes.get_or_create(&self.labels).inc();
+                let away = matches!(error, PassError::Read(ReadError::Unavailable));
+                (if away { Passed::Away } else { Passed::Failed }, "failed")
             }
             None => {
                 tracing::info!(reconciler = name, "a pass was dropped in the middle");
