@@ -21,6 +21,7 @@ pub mod gateways;
 mod leaders;
 mod load;
 mod nemesis;
+mod processes;
 mod recorder;
 mod report;
 mod rest;

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use nix::sys::signal::Signal;
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sqlx::postgres::PgConnection;
 use tokio::time::{Instant, sleep};
 
 use super::leaders;
+use super::processes::Processes;
 use super::site::Site;
 
 /// How long a leader lives after it was seen.
@@ -78,7 +79,8 @@ impl<'a> Nemesis<'a> {
         let Blow::KillLeader(reconciler) = blow;
         let Caught { process, pid, terms, led } = self.catch(reconciler).await?;
         let at = self.now().await?;
-        self.site.replace(&process, pid, Signal::SIGKILL).await?;
+        kill(pid, Signal::SIGKILL).with_context(|| format!("killing {process}"))?;
+        self.site.replaced(&process, pid).await?;
         for name in &led {
             self.taken_over(name, terms[name]).await?;
         }

@@ -56,7 +56,32 @@ pub struct Record<W> {
 }
 
 /// The checker and the watcher with all that they were shown, and when each loop wrote.
-type Followed<W> = (Checker, W, HashMap<String, Vec<i64>>);
+struct Followed<W> {
+    checker: Checker,
+    watcher: W,
+    writes: HashMap<String, Vec<i64>>,
+    newest: Revision,
+    file: BufWriter<File>,
+}
+
+impl<W: Watcher> Followed<W> {
+    fn observe(&mut self, row: &LogRow) -> Result<()> {
+        writeln!(self.file, "{}", line(row))?;
+        let before = self.checker.violations().len();
+        self.checker.observe(row);
+        self.watcher.observe(row);
+        if row.who.verb != "expire" {
+            self.newest = row.change.revision;
+        }
+        for violation in &self.checker.violations()[before..] {
+            writeln!(self.file, "!!! {violation}")?;
+        }
+        if let Some(name) = row.who.user.strip_prefix("system:loop:") {
+            self.writes.entry(name.to_owned()).or_default().push(row.at);
+        }
+        Ok(())
+    }
+}
 
 /// A recording under way.
 pub struct Recorder<W = ()> {
@@ -70,6 +95,8 @@ pub struct Recorder<W = ()> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub revision: Revision,
+    /// Of the last change but for Events that were let go of when their time was over, or when there were too many.
+    pub newest: Revision,
     pub violations: usize,
 }
 
@@ -82,7 +109,9 @@ impl<W: Watcher> Recorder<W> {
         let (news, seen) = watch::channel(Seen::default());
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
-        task.spawn(follow(Arc::clone(&backend), BufWriter::new(file), watcher, news, stop.clone()));
+        let (checker, writes) = (Checker::default(), HashMap::new());
+        let followed = Followed { checker, watcher, writes, newest: 0, file: BufWriter::new(file) };
+        task.spawn(follow(Arc::clone(&backend), followed, news, stop.clone()));
         Ok(Recorder { backend, task, stop, seen })
     }
 
@@ -90,9 +119,20 @@ impl<W: Watcher> Recorder<W> {
         *self.seen.borrow()
     }
 
-    /// The newest revision of the store.
-    pub async fn head(&self) -> Result<Revision> {
-        Ok(self.backend.head().await?.revision)
+    /// The newest revision of the store, but for Events that are let go of: that goes on while everybody rests.
+    pub async fn newest(&self) -> Result<Revision> {
+        Ok(self.caught_up().await?.newest)
+    }
+
+    /// Waits until everything has been seen that is stored by now.
+    async fn caught_up(&self) -> Result<Seen> {
+        let head = self.backend.head().await?.revision;
+        let mut seen = self.seen.clone();
+        let waiting = tokio::time::timeout(PATIENCE, seen.wait_for(|seen| seen.revision >= head)).await;
+        match waiting {
+            Ok(Ok(seen)) => Ok(*seen),
+            _ => bail!("the recording ends at {}, the log at {head}", self.seen().revision),
+        }
     }
 
     /// Everything that is stored now.
@@ -100,34 +140,44 @@ impl<W: Watcher> Recorder<W> {
         Ok(self.backend.load(&Kind::ALL).await?.entries)
     }
 
-    /// Ends the recording once it has caught up.
+    /// Ends the recording once it has caught up, with all that is stored at that very moment: Events are let go of when
+    /// their time is over, whoever rests.
     pub async fn end(mut self) -> Result<Record<W>> {
-        let loaded = self.backend.load(&Kind::ALL).await?;
-        let mut seen = self.seen.clone();
-        let caught_up = seen.wait_for(|seen| seen.revision >= loaded.head.revision);
-        let caught_up = tokio::time::timeout(PATIENCE, caught_up).await.is_ok_and(|seen| seen.is_ok());
+        let caught_up = self.caught_up().await;
         self.stop.cancel();
-        let (checker, watcher, writes) = self.task.join_next().await.context("nobody recorded")???;
-        self.backend.close().await;
-        if !caught_up || checker.seen() != loaded.head.revision {
-            bail!("the recording ends at {}, the log at {}", checker.seen(), loaded.head.revision);
+        let mut followed = self.task.join_next().await.context("nobody recorded")???;
+        caught_up?;
+        let loaded = self.backend.load(&Kind::ALL).await?;
+        let end = loaded.head.revision;
+        while followed.checker.seen() < end {
+            let rows = self.backend.changes(followed.checker.seen(), STRETCH).await?.rows;
+            let until_then: Vec<_> = rows.iter().filter(|row| row.change.revision <= end).collect();
+            if until_then.is_empty() {
+                break;
+            }
+            for row in until_then {
+                followed.observe(row)?;
+            }
         }
+        followed.file.flush()?;
+        self.backend.close().await;
+        if followed.checker.seen() != end {
+            bail!("the recording ends at {}, the log at {end}", followed.checker.seen());
+        }
+        let Followed { checker, watcher, writes, .. } = followed;
         Ok(Record { checker, watcher, writes, stored: loaded.entries })
     }
 }
 
 async fn follow<W: Watcher>(
     backend: Arc<PostgresBackend>,
-    mut file: BufWriter<File>,
-    mut watcher: W,
+    mut followed: Followed<W>,
     news: watch::Sender<Seen>,
     stop: CancellationToken,
 ) -> Result<Followed<W>> {
-    let mut checker = Checker::default();
-    let mut writes: HashMap<String, Vec<i64>> = HashMap::new();
     let mut answered = Instant::now();
     while !stop.is_cancelled() {
-        let rows = match backend.changes(checker.seen(), STRETCH).await {
+        let rows = match backend.changes(followed.checker.seen(), STRETCH).await {
             Ok(changes) => changes.rows,
             Err(error) if answered.elapsed() > PATIENCE => return Err(error.into()),
             Err(_) => {
@@ -137,28 +187,19 @@ async fn follow<W: Watcher>(
         };
         answered = Instant::now();
         for row in &rows {
-            writeln!(file, "{}", line(row))?;
-            let before = checker.violations().len();
-            checker.observe(row);
-            watcher.observe(row);
-            for violation in &checker.violations()[before..] {
-                writeln!(file, "!!! {violation}")?;
-            }
-            if let Some(name) = row.who.user.strip_prefix("system:loop:") {
-                writes.entry(name.to_owned()).or_default().push(row.at);
-            }
+            followed.observe(row)?;
         }
         news.send_replace(Seen {
-            revision: checker.seen(),
-            violations: checker.violations().len() + watcher.violations(),
+            revision: followed.checker.seen(),
+            newest: followed.newest,
+            violations: followed.checker.violations().len() + followed.watcher.violations(),
         });
         if rows.is_empty() {
-            file.flush()?;
+            followed.file.flush()?;
             sleep(PAUSE).await;
         }
     }
-    file.flush()?;
-    Ok((checker, watcher, writes))
+    Ok(followed)
 }
 
 /// A row in short.

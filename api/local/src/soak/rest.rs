@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep};
 
 use super::leaders::{self, LOOPS};
+use super::processes::Processes;
 use super::recorder::{Recorder, Watcher};
 use super::site::Site;
 use crate::say;
@@ -28,10 +29,10 @@ const RESYNCS: Duration = Duration::from_secs(130);
 /// Waits until everything is as it was wished for and nothing has been written for a while. Answers the revision.
 pub async fn come_to_rest<W: Watcher>(recorder: &Recorder<W>) -> Result<Revision> {
     let deadline = Instant::now() + PATIENCE;
-    let (mut head, mut since) = (recorder.head().await?, Instant::now());
+    let (mut head, mut since) = (recorder.newest().await?, Instant::now());
     loop {
         sleep(Duration::from_millis(250)).await;
-        let now = recorder.head().await?;
+        let now = recorder.newest().await?;
         if now != head {
             (head, since) = (now, Instant::now());
         }
@@ -82,8 +83,8 @@ pub async fn one_more_pass(site: &Site, recorder: &Recorder, head: Revision) -> 
     let mut database = site.connect().await?;
     let before = leaders::terms(&mut database).await?;
     for process in Site::workers() {
-        let Some(pid) = site.pid(&process) else { bail!("{process} does not run") };
-        site.replace(&process, pid, Signal::SIGTERM).await?;
+        let pid = site.signal(&process, Signal::SIGTERM)?;
+        site.replaced(&process, pid).await?;
     }
     for reconciler in LOOPS {
         let deadline = Instant::now() + PATIENCE;
@@ -116,6 +117,6 @@ pub async fn still_at<W: Watcher>(
 ) -> Result<Option<String>> {
     // What is under way would come now.
     sleep(Duration::from_secs(1)).await;
-    let now = recorder.head().await?;
+    let now = recorder.newest().await?;
     Ok((now != head).then(|| format!("{what} wrote something: from revision {head} to {now}")))
 }

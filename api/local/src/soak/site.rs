@@ -10,24 +10,21 @@ use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use super::SoakArgs;
+use super::processes::Processes;
 use crate::cli::{Cli, Command};
 use crate::client::Client;
 use crate::layout::Layout;
-use crate::{down, process, say, up};
+use crate::{down, say, up};
 
 /// Replicas of the loops: one that leads, one that takes over, and one more that wants to.
 const WORKERS: u16 = 3;
-/// How long a process may take to be back after it was killed.
-const BACK: Duration = Duration::from_secs(60);
 
 /// A stack in a folder of its own; it ends with the value.
 pub struct Site {
@@ -81,30 +78,20 @@ impl Site {
         (0..WORKERS).map(|index| format!("workers-{index}"))
     }
 
-    /// The process of this name, while it runs.
-    pub fn pid(&self, process: &str) -> Option<Pid> {
-        process::running(&self.layout.pid_of(process), &crate::stack::PROGRAMS).map(Pid::from_raw)
-    }
-
-    /// Sends a signal to a process and waits for the one that comes in its place.
-    pub async fn replace(&self, process: &str, pid: Pid, signal: Signal) -> Result<()> {
-        kill(pid, signal).with_context(|| format!("sending {signal} to {process}"))?;
-        let deadline = Instant::now() + BACK;
-        while self.pid(process).is_none_or(|now| now == pid) {
-            if Instant::now() > deadline {
-                bail!("{process} did not come back after {signal}");
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-        Ok(())
-    }
-
     /// What the metrics page of a process says of a name with its labels; nothing while it cannot be asked.
     pub async fn metrics(&self, process: &str) -> Option<Metrics> {
         let port = std::fs::read_to_string(self.layout.port_of(&format!("{process}.metrics"))).ok()?;
         let address = SocketAddr::from(([127, 0, 0, 1], port.trim().parse().ok()?));
         let page = timeout(Duration::from_secs(2), page(address)).await;
         page.ok()?.ok().map(Metrics)
+    }
+}
+
+impl Processes for Site {
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn layout(&self) -> &Layout {
+        &self.layout
     }
 }
 

@@ -58,6 +58,7 @@ use self::report::Report;
 use self::site::{AGENTS, Site};
 use super::gateways::witness as of_gateways;
 use super::load::{Author, Load, Manner};
+use super::processes::Processes;
 use super::recorder::Recorder;
 use super::{history, keep_logs, rest};
 use crate::client::Client;
@@ -139,17 +140,23 @@ async fn weather(site: &Site, args: &EverythingArgs) -> Result<Report> {
     say(&format!("{} nodes are served; the storm begins (seed {seed})", site.nodes()));
     let began = Instant::now();
     let mut everybody = Everybody { load: &mut load, writers: &mut writers, informers: &mut informers };
-    let struck = Box::pin(storm(site, args, seed, &mut everybody, &recorder)).await?;
+    let mut struck = Vec::new();
+    let storm = Box::pin(storm(site, args, seed, &mut everybody, &recorder, &mut struck)).await;
     let elapsed = began.elapsed();
-    say("The storm is over; waiting for everything to come to rest …");
+    // What does not recover is a violation, and no reason not to look for others.
+    let ended = storm.err().map(|error| format!("{error:#}"));
+    say(&match &ended {
+        None => "The storm is over; waiting for everything to come to rest …".to_owned(),
+        Some(why) => format!("The storm ends early ({why}); waiting for everything to come to rest …"),
+    });
     let (attempts, stale) = writers.end().await?;
     let acknowledged = load.end().await?;
     let over = Instant::now();
     let head = rest::come_to_rest(&recorder).await?;
     let at_rest = over.elapsed();
     sleep(QUIET).await;
-    let mut violations: Vec<String> =
-        rest::still_at(&recorder, head, "everybody at rest").await?.into_iter().collect();
+    let mut violations: Vec<String> = ended.into_iter().collect();
+    violations.extend(rest::still_at(&recorder, head, "everybody at rest").await?);
     let mut record = recorder.end().await?;
     record.checker.conclude(&record.stored, &acknowledged);
     violations.extend(record.checker.violations().iter().map(ToString::to_string));
@@ -237,7 +244,8 @@ async fn storm(
     seed: u64,
     everybody: &mut Everybody<'_>,
     recorder: &Recorder<Kept>,
-) -> Result<Vec<Struck>> {
+    struck: &mut Vec<Struck>,
+) -> Result<()> {
     let end = Instant::now() + Duration::from_secs_f64(args.minutes * 60.0);
     let goes_on = |struck: &[Struck]| match args.rounds {
         Some(rounds) => struck.len() < rounds,
@@ -249,8 +257,7 @@ async fn storm(
     let mut prober = Prober::new(author, &told);
     let askers = Askers::begin(site);
     let mut nemesis = Nemesis::new(seed, site.without_networks().is_none());
-    let mut struck: Vec<Struck> = Vec::new();
-    while goes_on(&struck) {
+    while goes_on(struck) {
         sleep(MERCY).await;
         let informers = &*everybody.informers;
         let mut seers = Seers { prober: &mut prober, askers: &askers, informers };
@@ -259,7 +266,7 @@ async fn storm(
         struck.push(done);
         everybody.check()?;
     }
-    Ok(struck)
+    Ok(())
 }
 
 /// What is said of a round.

@@ -15,10 +15,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::super::deck::Deck;
 use super::super::gateways::net::Cable;
+use super::super::processes::{Processes, until};
 use super::faults::{ALL, Fault, Measure};
 use super::informers::Informers;
 use super::prober::{self, Askers, Prober};
-use super::site::{self, AGENTS, APIS, GATEWAYS, Site, WORKERS, until};
+use super::site::{self, AGENTS, APIS, GATEWAYS, Site, WORKERS};
 use super::witness;
 
 /// The loop whose leader is the leader.
@@ -368,7 +369,7 @@ async fn leads(site: &Site) -> Result<String> {
         *found.lock() = Some(process);
         runs
     };
-    until("nobody leads the scheduler", asked).await?;
+    until(Site::PATIENCE, "nobody leads the scheduler", asked).await?;
     found.into_inner().context("nobody leads the scheduler")
 }
 

@@ -12,13 +12,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use horchestra_auth::pki::{LocalPki, Process};
 use hyper::{Method, StatusCode};
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -26,12 +25,13 @@ use super::super::gateways::front::Front;
 use super::super::gateways::net::Network;
 use super::super::gateways::places::Places;
 use super::super::gateways::witness as of_gateways;
+use super::super::processes::{Processes, ready_nodes, until};
 use super::witness;
 use crate::client::Client;
 use crate::down;
 use crate::layout::{Layout, write_private};
-use crate::process::{Ended, Endings, Spec, running};
-use crate::stack::{PROGRAMS, Programs, Shared};
+use crate::process::{Ended, Endings, Spec};
+use crate::stack::{Programs, Shared};
 use crate::up::{self, Running};
 
 pub const APIS: usize = 3;
@@ -46,8 +46,7 @@ const ROOM: (&str, &str) = ("room", "small");
 /// What a node has of its own, real or played.
 const CPU: &str = "2";
 const MEMORY: &str = "4Gi";
-/// How long anything may take to be back.
-const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A client of the API, and which way it takes.
 #[derive(Clone)]
 pub struct Way {
@@ -241,10 +240,6 @@ impl Site {
         self.nodes
     }
 
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
     pub fn logs(&self) -> PathBuf {
         self.layout.logs()
     }
@@ -258,45 +253,18 @@ impl Site {
         connect(&self.url).await
     }
 
-    /// The process of this name, while it runs.
-    pub fn pid(&self, process: &str) -> Option<Pid> {
-        running(&self.layout.pid_of(process), &PROGRAMS).map(Pid::from_raw)
-    }
-
-    /// Sends a signal to a process. After one that ends it nobody wonders why it ended.
-    pub fn signal(&self, process: &str, signal: Signal) -> Result<Pid> {
-        let pid = self.pid(process).with_context(|| format!("{process} does not run"))?;
-        if !matches!(signal, Signal::SIGSTOP | Signal::SIGCONT) {
-            self.told.lock().insert(pid.as_raw());
-        }
-        kill(pid, signal).with_context(|| format!("sending {signal} to {process}"))?;
-        Ok(pid)
-    }
-
-    /// Waits until another process has taken the place of this one.
-    pub async fn replaced(&self, process: &str, pid: Pid) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        while self.pid(process).is_none_or(|now| now == pid) {
-            if Instant::now() > deadline {
-                bail!("{process} did not come back");
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
-    }
-
     /// Waits until a replica of the API says that it is ready.
     pub async fn answers(&self, replica: usize) -> Result<()> {
         let client = self.direct(replica);
         let asked = async || matches!(up::ready(client).await, Ok(true));
-        until(&format!("{} is not ready", api(replica)), asked).await
+        until(Site::PATIENCE, &format!("{} is not ready", api(replica)), asked).await
     }
 
     /// Waits until every node has a session with a gateway that may act.
     pub async fn all_served(&self) -> Result<()> {
         let nodes = i64::try_from(self.nodes)?;
         let asked = async || matches!(self.served().await, Ok(served) if served >= nodes);
-        until("not every node has a session", asked).await
+        until(Site::PATIENCE, "not every node has a session", asked).await
     }
 
     async fn served(&self) -> Result<i64> {
@@ -305,15 +273,10 @@ impl Site {
 
     /// Waits until the workers have judged every node ready: placement goes by what nodes say of themselves before.
     async fn all_ready(&self) -> Result<()> {
-        let ready = |node: &Value| {
-            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-            conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
-        };
         let asked = async || {
-            let Ok(listing) = self.balanced().get(NODES).await else { return false };
-            listing["items"].as_array().into_iter().flatten().filter(|node| ready(node)).count() >= self.nodes
+            self.balanced().get(NODES).await.is_ok_and(|listing| ready_nodes(&listing) >= self.nodes)
         };
-        until("not every node is ready", asked).await
+        until(Site::PATIENCE, "not every node is ready", asked).await
     }
 
     /// Processes that have ended although nobody told them to.
@@ -333,6 +296,19 @@ impl Site {
         self.tasks.wait().await;
         let layout = self.layout.clone();
         tokio::task::spawn_blocking(move || down::stop_leftovers(&layout)).await?
+    }
+}
+
+impl Processes for Site {
+    const PATIENCE: Duration = Duration::from_secs(120);
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Nobody wonders why it ended.
+    fn told(&self, pid: Pid) {
+        self.told.lock().insert(pid.as_raw());
     }
 }
 
@@ -382,18 +358,4 @@ pub fn agent(index: usize) -> String {
 pub async fn connect(url: &str) -> Result<PgConnection> {
     let connecting = timeout(Duration::from_secs(5), PgConnection::connect(url));
     Ok(connecting.await.context("no answer from the database")??)
-}
-
-/// Asks again and again until the answer is yes.
-pub async fn until(not: &str, asked: impl AsyncFn() -> bool) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if timeout(Duration::from_secs(5), asked()).await == Ok(true) {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            bail!("after {PATIENCE:?}: {not}");
-        }
-        sleep(Duration::from_millis(50)).await;
-    }
 }

@@ -10,6 +10,7 @@ use rand::{Rng, SeedableRng};
 use tokio::time::{Instant, sleep};
 
 use super::super::deck::Deck;
+use super::super::processes::Processes;
 use super::net::Cable;
 use super::site::{GATEWAYS, Site};
 use super::witness;

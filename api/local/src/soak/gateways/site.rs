@@ -11,15 +11,14 @@ use futures::{StreamExt, TryStreamExt};
 use horchestra_testkit::free_port;
 use hyper::{Method, StatusCode};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::{Value, json};
+use serde_json::json;
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::super::processes::{Processes, ready_nodes, until};
 use super::front::Front;
 use super::net::Network;
 use super::places::Places;
@@ -27,14 +26,13 @@ use super::witness;
 use crate::cli::UpArgs;
 use crate::client::Client;
 use crate::layout::Layout;
-use crate::process::{Endings, running, supervise};
-use crate::stack::{PROGRAMS, Programs, Shared};
+use crate::process::{Endings, supervise};
+use crate::stack::{Programs, Shared};
 use crate::{down, say, up};
 
 pub const GATEWAYS: u8 = 2;
 const NODES: &str = "/apis/horchestra.io/v1/nodes";
-/// How long all nodes may take to be served, after whatever happened: TCP tries again ever more seldom.
-const PATIENCE: Duration = Duration::from_secs(420);
+
 pub struct Site {
     layout: Layout,
     client: Client,
@@ -146,22 +144,9 @@ impl Site {
 
     /// Waits until the workers have judged every node ready: placement goes by what nodes say of themselves before.
     async fn all_judged(&self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        let ready = |node: &Value| {
-            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-            conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
-        };
-        loop {
-            let listing = self.client.get(NODES).await?;
-            let judged = listing["items"].as_array().into_iter().flatten().filter(|node| ready(node)).count();
-            if judged >= usize::try_from(self.nodes)? {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("{judged} of {} nodes are judged ready", self.nodes);
-            }
-            sleep(Duration::from_millis(250)).await;
-        }
+        let nodes = usize::try_from(self.nodes)?;
+        let asked = async || self.client.get(NODES).await.is_ok_and(|listing| ready_nodes(&listing) >= nodes);
+        until(Site::PATIENCE, "not every node is judged ready", asked).await
     }
 
     pub fn client(&self) -> &Client {
@@ -198,43 +183,11 @@ impl Site {
         PgConnection::connect(&self.url).await.context("connecting to the database of the stack")
     }
 
-    /// The process of this name, while it runs.
-    pub fn pid(&self, process: &str) -> Option<Pid> {
-        running(&self.layout.pid_of(process), &PROGRAMS).map(Pid::from_raw)
-    }
-
-    /// Sends a signal to a process.
-    pub fn signal(&self, process: &str, signal: Signal) -> Result<Pid> {
-        let pid = self.pid(process).with_context(|| format!("{process} does not run"))?;
-        kill(pid, signal).with_context(|| format!("sending {signal} to {process}"))?;
-        Ok(pid)
-    }
-
-    /// Waits until another process has taken the place of this one.
-    pub async fn replaced(&self, process: &str, pid: Pid) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        while self.pid(process).is_none_or(|now| now == pid) {
-            if Instant::now() > deadline {
-                bail!("{process} did not come back");
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-        Ok(())
-    }
-
     /// Waits until every node has a session with a gateway that may act.
     pub async fn all_served(&self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let served = self.served().await;
-            if served.as_ref().is_ok_and(|served| *served >= i64::from(self.nodes)) {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("after {PATIENCE:?}: {served:?} of {} nodes have a session", self.nodes);
-            }
-            sleep(Duration::from_millis(250)).await;
-        }
+        let nodes = i64::from(self.nodes);
+        let asked = async || matches!(self.served().await, Ok(served) if served >= nodes);
+        until(Site::PATIENCE, "not every node has a session", asked).await
     }
 
     async fn served(&self) -> Result<i64> {
@@ -258,6 +211,15 @@ impl Site {
         self.tasks.close();
         self.tasks.wait().await;
         Ok(())
+    }
+}
+
+impl Processes for Site {
+    /// All nodes are served again by then: TCP tries again ever more seldom.
+    const PATIENCE: Duration = Duration::from_secs(420);
+
+    fn layout(&self) -> &Layout {
+        &self.layout
     }
 }
 
