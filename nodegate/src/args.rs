@@ -22,7 +22,8 @@ pub const METRICS_PORT: u16 = 9454;
 
 /// Serves the sessions of nodes: sends them what they are to run, and takes in what they report.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "horchestra-nodegate", version, after_help = horchestra_runtime::probe::ALSO)]
+// What is said last counts: units and containers say some options, and OPTIONS may say them again.
+#[command(name = "horchestra-nodegate", version, args_override_self = true, after_help = horchestra_runtime::probe::ALSO)]
 pub struct Args {
     /// Listener for nodes, and with --api-backend for everybody
     #[arg(long, default_value = "127.0.0.1:8443", value_name = "ADDRESS")]

@@ -15,7 +15,8 @@ pub const METRICS_PORT: u16 = 9445;
 
 /// The loops of the control plane. Run as many as you like: each loop has one leader.
 #[derive(Debug, Parser)]
-#[command(name = "horchestra-workers", version, after_help = horchestra_runtime::probe::ALSO)]
+// What is said last counts: units and containers say some options, and OPTIONS may say them again.
+#[command(name = "horchestra-workers", version, args_override_self = true, after_help = horchestra_runtime::probe::ALSO)]
 pub struct Args {
     #[command(flatten)]
     pub database: DatabaseArgs,

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes what the processes of the stack prove themselves with, one folder (a volume) for each, so that none of them
-# holds what belongs to another. What is there and good is kept, so it can be run again at every start.
+# holds what belongs to another. What is there and good is kept, so it can be run again at every start; certificates
+# of nodes are made anew every month, for agents that start after it.
 #
 #   prepare HOST...    names and addresses that clients and nodes reach the stack by
 set -eu
@@ -32,9 +33,18 @@ give operator ca.crt admin.crt admin.key admin.conf
 # What Secrets are sealed with and tokens signed with is the same for replicas and gateways.
 [ -s /keys/api/secret-keys ] || horchestra-api secret-keys new /keys/api/secret-keys
 ls /keys/api/token-keys/*.pem >/dev/null 2>&1 || horchestra-api token-keys new /keys/api/token-keys
-cp /keys/api/secret-keys /keys/nodegate/secret-keys
+# Gateways may be reading the copies: each is replaced as a whole, and what was taken away goes.
+cp /keys/api/secret-keys /keys/nodegate/.secret-keys.new
+mv /keys/nodegate/.secret-keys.new /keys/nodegate/secret-keys
 mkdir -p /keys/nodegate/token-keys
-cp /keys/api/token-keys/*.pem /keys/nodegate/token-keys/
+for key in /keys/api/token-keys/*.pem; do
+    name=${key##*/}
+    cp "$key" "/keys/nodegate/token-keys/.$name.new"
+    mv "/keys/nodegate/token-keys/.$name.new" "/keys/nodegate/token-keys/$name"
+done
+for key in /keys/nodegate/token-keys/*.pem; do
+    [ -e "/keys/api/token-keys/${key##*/}" ] || rm -f "$key"
+done
 
 # The database's own folder is read by the database's user, and by nobody else that runs.
 if ! [ -s /keys/authority/database-password ]; then
@@ -50,7 +60,9 @@ for folder in api workers nodegate; do
 done
 
 for node in $NODES; do
-    conf=/keys/nodes/$node.conf
-    [ -s "$conf" ] || horchestra-local pki --pki-dir "$pki" node "$node" --server "$NODE_URL" --out "$conf" >/dev/null
+    conf=/keys/$node/node.conf
+    if [ -z "$(find "$conf" -size +0 -mtime -30 2>/dev/null)" ]; then
+        horchestra-local pki --pki-dir "$pki" node "$node" --server "$NODE_URL" --ttl 365d --out "$conf" >/dev/null
+    fi
 done
 echo "The keys are ready."

@@ -22,7 +22,7 @@ if ! have "$runtime"; then
     debootstrap --variant=minbase --include=ca-certificates "$suite" "$work/base" >"$work/debootstrap.log" 2>&1 ||
         { tail "$work/debootstrap.log"; exit 1; }
     rm -rf "$work"/base/var/cache/apt/* "$work"/base/var/lib/apt/lists/* "$work"/base/usr/share/{doc,man,locale}/*
-    tar -C "$work/base" -c . | docker import - "$runtime" >/dev/null
+    tar -C "$work/base" -c . | docker import --change 'LABEL stand-in=yes' - "$runtime" >/dev/null
 fi
 
 # build IMAGE: from a Dockerfile on standard input, with $work/context as context. Packages come the way this

@@ -21,7 +21,10 @@ for word in "$@"; do
 done
 
 work=$(mktemp -d)
+# A project, images and a network of its own: a stack that somebody uses stays as it is.
 export COMPOSE_PROJECT_NAME=horchestra-verify
+export IMAGE_TAG=${IMAGE_TAG:-verify}
+export SUBNET=${SUBNET:-172.29.54.0/24}
 : "${COMPOSE:=$(docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)}"
 API_PORT=${API_PORT:-18443}
 NODE_PORT=${NODE_PORT:-18444}
@@ -29,13 +32,22 @@ export API_PORT NODE_PORT
 
 compose() { $COMPOSE "$@"; }
 say() { printf '%s %s\n' "$(date +%T)" "$*"; }
-fail() { say "FAILED: $*"; exit 1; }
+fail() {
+    say "FAILED: $*"
+    compose ps || true
+    compose logs --tail=40 2>/dev/null || true
+    exit 1
+}
 
 watcher=
 clean_up() {
     [ -z "$watcher" ] || kill "$watcher" 2>/dev/null || true
     if [ "$keep" = 0 ]; then
-        compose down --volumes --timeout 10 >/dev/null 2>&1 || true
+        compose down --volumes --remove-orphans --timeout 10 >/dev/null 2>&1 || true
+        # shellcheck disable=SC2046 # Words are meant.
+        docker image rm $(docker images -q "${IMAGE_PREFIX:-horchestra}-*:$IMAGE_TAG") >/dev/null 2>&1 || true
+        # Under the names of others they would be taken for the real ones.
+        [ "$stand_ins" = 0 ] || docker image rm $(docker images -q --filter label=stand-in=yes) >/dev/null 2>&1 || true
         rm -rf "$work"
     fi
 }
@@ -44,8 +56,6 @@ trap clean_up EXIT
 up() {
     compose up -d >"$work/up.log" 2>&1 && return
     tail -40 "$work/up.log"
-    compose ps
-    compose logs --tail=20
     fail "the stack does not come up"
 }
 
@@ -80,6 +90,9 @@ until_true() {
     say "$what: after $((SECONDS - began)) s"
 }
 
+# From nothing: what an earlier run left (--keep, or one that was killed) goes.
+compose down --volumes --remove-orphans --timeout 10 >/dev/null 2>&1 || true
+
 if [ "$stand_ins" = 1 ]; then
     api/local/compose/stand-ins.sh "$work"
 fi
@@ -93,7 +106,7 @@ compose config --quiet
 
 say "building the images"
 compose build >"$work/build.log" 2>&1 || { tail -40 "$work/build.log"; fail "the images do not build"; }
-docker images --format '{{.Repository}}:{{.Tag}} {{.Size}}' | grep "^${IMAGE_PREFIX:-horchestra}-" | sort
+docker images --format '{{.Repository}}:{{.Tag}} {{.Size}}' | grep "^${IMAGE_PREFIX:-horchestra}-.*:$IMAGE_TAG " | sort
 
 say "bringing the stack up"
 began=$SECONDS

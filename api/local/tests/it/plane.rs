@@ -94,11 +94,12 @@ impl Plane {
         let reader = Reader::new(folder)
             .with("DATABASE_URL", database_url)
             .with("API", loopback(ports.api).to_string())
+            .with("GATEWAYS", "127.0.0.1")
             .with("ADDRESS", loopback(ports.address).to_string());
         let internal = loopback(ports.internal);
         let mut plane = Plane { programs: Vec::new(), ports };
         for (name, metrics, own) in [
-            ("start-api", ports.api_metrics, "--proxy-from 127.0.0.1".to_owned()),
+            ("start-api", ports.api_metrics, String::new()),
             ("start-workers", ports.workers_metrics, String::new()),
             ("start-gateway", ports.gateway_metrics, format!("--internal-addr {internal}")),
         ] {
