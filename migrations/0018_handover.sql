@@ -27,12 +27,14 @@ declare
     l record;
     e record;
     now_ timestamptz := clock_timestamp();
+    -- Nobody's term is longer.
+    longest interval := greatest(10 * ttl, interval '2 minutes');
     fresh bigint;
 begin
     -- Somebody else's running term is seen without the lock: that is how nearly every call ends.
     if exists (select 1 from horchestra.leases x join horchestra.lease_epochs y using (name)
                where x.name = name_ and x.holder <> holder_ and y.held
-                 and x.until > now_ and x.until <= now_ + 10 * ttl) then
+                 and x.until > now_ and x.until <= now_ + longest) then
         return null;
     end if;
     perform pg_advisory_xact_lock(7239181146252901);
@@ -52,8 +54,7 @@ begin
         update horchestra.leases x set until = now_ + ttl where x.name = name_;
         return e.epoch;
     elsif e.held and l.until > now_ then
-        update horchestra.leases x set until = now_ + 10 * ttl
-            where x.name = name_ and x.until > now_ + 10 * ttl;
+        update horchestra.leases x set until = now_ + longest where x.name = name_ and x.until > now_ + longest;
         return null;
     end if;
     fresh := e.epoch + fresh;

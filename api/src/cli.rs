@@ -30,7 +30,7 @@ use horchestra_runtime::proxy::Block;
 
 /// The Kubernetes-shaped API of horchestra
 #[derive(Debug, Parser)]
-// What is said last counts: units and containers say some options, and OPTIONS may say them again.
+// What is said last counts (lists add up): units say some options, and OPTIONS may say them again.
 #[command(name = "horchestra-api", version, propagate_version = true, args_override_self = true)]
 pub struct Cli {
     #[command(subcommand)]

@@ -51,7 +51,8 @@ pub fn frame(kind: FrameType, object: &[u8]) -> Bytes {
 /// What makes two frames the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
-    /// A database that is put back gives revisions away a second time.
+    /// A database that is put back gives revisions away a second time, to other changes.
+    pub era: u64,
     pub uid: Uuid,
     pub revision: Revision,
     pub kind: FrameType,
@@ -116,6 +117,7 @@ mod tests {
     fn frames_are_made_once_and_the_memo_stays_small() {
         let frames = Frames::new(4096);
         let key = |revision| FrameKey {
+            era: 0,
             uid: Uuid::nil(),
             revision,
             kind: FrameType::Added,

@@ -22,7 +22,7 @@ pub const METRICS_PORT: u16 = 9454;
 
 /// Serves the sessions of nodes: sends them what they are to run, and takes in what they report.
 #[derive(Clone, Debug, Parser)]
-// What is said last counts: units and containers say some options, and OPTIONS may say them again.
+// What is said last counts (lists add up): units say some options, and OPTIONS may say them again.
 #[command(name = "horchestra-nodegate", version, args_override_self = true, after_help = horchestra_runtime::probe::ALSO)]
 pub struct Args {
     /// Listener for nodes, and with --api-backend for everybody

@@ -117,10 +117,12 @@ pub async fn renew(gate: Arc<Gate>, stop: CancellationToken) {
     loop {
         let asked = Instant::now();
         let lost_time = !gate.term.in_force();
+        // One connection on which nothing is answered must not cost the term. Once it is lost, a database that is slow
+        // to take connections is not to be asked from the beginning again and again.
+        let patience = if lost_time { settings.term } else { settings.term * 3 / 8 };
         let renewal = tokio::select! {
             () = stop.cancelled() => return,
-            // One connection on which nothing is answered must not cost the term.
-            renewal = timeout(settings.term * 3 / 8, renew_once(&gate)) => renewal,
+            renewal = timeout(patience, renew_once(&gate)) => renewal,
         };
         let wait = match renewal {
             Ok(Ok(unbroken)) => {

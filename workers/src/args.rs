@@ -15,7 +15,7 @@ pub const METRICS_PORT: u16 = 9445;
 
 /// The loops of the control plane. Run as many as you like: each loop has one leader.
 #[derive(Debug, Parser)]
-// What is said last counts: units and containers say some options, and OPTIONS may say them again.
+// What is said last counts (lists add up): units say some options, and OPTIONS may say them again.
 #[command(name = "horchestra-workers", version, args_override_self = true, after_help = horchestra_runtime::probe::ALSO)]
 pub struct Args {
     #[command(flatten)]

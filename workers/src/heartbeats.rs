@@ -43,7 +43,7 @@ pub struct Heartbeats {
 /// the epoch, database clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Watch {
-    /// The last look.
+    /// Until when.
     pub seen: i64,
     /// Since when.
     pub back: i64,
@@ -86,7 +86,12 @@ impl Heartbeats {
     /// What was seen up to the last look; `None`: nothing, or a look failed since.
     pub fn hand_over(&self) -> Option<Value> {
         let watch = match &self.copy {
-            Some((_, heard)) => Watch { seen: heard.now, back: self.back?, unserved: self.unserved },
+            Some((at, _)) if at.elapsed() > self.timeout => return None,
+            Some((at, heard)) => Watch {
+                seen: heard.now.saturating_add(micros(at.elapsed())),
+                back: self.back?,
+                unserved: self.unserved,
+            },
             // There was no time for a look.
             None => self.inherited?,
         };
@@ -128,9 +133,9 @@ impl Heartbeats {
         if rows.iter().any(|row| !row.served) {
             self.unserved = Some(now);
         }
-        // A clock that was set back in between makes a gap below zero.
+        // What happened in between is unknown, so no more may lie there than would be noticed of a clock.
         if let Some(watch) = self.inherited.take()
-            && (0..=micros(self.timeout)).contains(&(now - watch.seen))
+            && now.abs_diff(watch.seen) <= micros(self.timeout / 3).unsigned_abs()
         {
             self.back = Some(watch.back);
             self.unserved = self.unserved.max(watch.unserved);

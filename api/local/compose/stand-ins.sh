@@ -16,13 +16,16 @@ done
 command -v debootstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null
 
 have() { docker image inspect "$1" >/dev/null 2>&1; }
+# Who takes away what is made here finds it in this list.
+made() { echo "$1" >>"$work/made"; }
 
 runtime=${RUNTIME_IMAGE:-debian:bookworm-slim}
 if ! have "$runtime"; then
     debootstrap --variant=minbase --include=ca-certificates "$suite" "$work/base" >"$work/debootstrap.log" 2>&1 ||
         { tail "$work/debootstrap.log"; exit 1; }
     rm -rf "$work"/base/var/cache/apt/* "$work"/base/var/lib/apt/lists/* "$work"/base/usr/share/{doc,man,locale}/*
-    tar -C "$work/base" -c . | docker import --change 'LABEL stand-in=yes' - "$runtime" >/dev/null
+    tar -C "$work/base" -c . | docker import - "$runtime" >/dev/null
+    made "$runtime"
 fi
 
 # build IMAGE: from a Dockerfile on standard input, with $work/context as context. Packages come the way this
@@ -31,6 +34,7 @@ build() {
     mkdir -p "$work/context"
     cat >"$work/context/Dockerfile"
     DOCKER_BUILDKIT=0 docker build --network host -q -t "$1" "$work/context" >/dev/null
+    made "$1"
     rm -rf "$work/context"
 }
 context() {

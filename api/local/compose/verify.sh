@@ -23,7 +23,7 @@ done
 work=$(mktemp -d)
 # A project, images and a network of its own: a stack that somebody uses stays as it is.
 export COMPOSE_PROJECT_NAME=horchestra-verify
-export IMAGE_TAG=${IMAGE_TAG:-verify}
+export IMAGE_TAG=verify
 export SUBNET=${SUBNET:-172.29.54.0/24}
 : "${COMPOSE:=$(docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)}"
 API_PORT=${API_PORT:-18443}
@@ -46,8 +46,10 @@ clean_up() {
         compose down --volumes --remove-orphans --timeout 10 >/dev/null 2>&1 || true
         # shellcheck disable=SC2046 # Words are meant.
         docker image rm $(docker images -q "${IMAGE_PREFIX:-horchestra}-*:$IMAGE_TAG") >/dev/null 2>&1 || true
-        # Under the names of others they would be taken for the real ones.
-        [ "$stand_ins" = 0 ] || docker image rm $(docker images -q --filter label=stand-in=yes) >/dev/null 2>&1 || true
+        # Under the names of others they would be taken for the real ones. Those that somebody uses stay.
+        if [ -s "$work/made" ]; then
+            tac "$work/made" | xargs -n 1 docker image rm >/dev/null 2>&1 || true
+        fi
         rm -rf "$work"
     fi
 }

@@ -185,6 +185,7 @@ impl Feed {
             }
         };
         let key = FrameKey {
+            era: self.app.service().store().health().era,
             uid: entry.uid,
             revision: entry.revision,
             kind,

@@ -210,7 +210,7 @@ impl App {
             .inspect_err(|status| trace::refused(&judging, status))?;
         drop(judging);
 
-        let timeout = query.timeout(TIMEOUT)?.min(known.left());
+        let deadline = tokio::time::Instant::now() + query.timeout(TIMEOUT)?.min(known.left());
         let caller = known.clone();
         let call = Call {
             verb,
@@ -231,7 +231,7 @@ impl App {
             audit: audit.clone(),
             body: Mutex::new(match patience {
                 Some(_) => Source::Read(
-                    tokio::time::timeout(timeout, super::body::read(&parts.headers, body))
+                    tokio::time::timeout_at(deadline, super::body::read(&parts.headers, body))
                         .await
                         .unwrap_or_else(|_| {
                             Err(Status::timeout("the body did not come within the allowed time"))
@@ -253,7 +253,7 @@ impl App {
                     }
                 }
             };
-            tokio::time::timeout(timeout, patiently).await.unwrap_or_else(|_| {
+            tokio::time::timeout_at(deadline, patiently).await.unwrap_or_else(|_| {
                 Err(if caller.valid() {
                     Status::timeout("the request did not complete within the allowed time")
                 } else {

@@ -40,8 +40,8 @@ const REGISTRATION: &str = "the registration";
 /// What was last written, to tell what need not be written again.
 #[derive(Default)]
 struct Written {
-    /// How often the database had lost something by then: what was written before may be what was lost.
-    losses: AtomicU64,
+    /// Of which history all this is: what was written in another may be what was lost.
+    era: AtomicU64,
     /// As text, which takes a fraction of the room.
     node: Mutex<Option<(Uuid, Revision, String)>>,
     apps: Mutex<HashMap<AppName, (Uuid, Revision, ApplicationReport)>>,
@@ -50,9 +50,9 @@ struct Written {
 }
 
 impl Written {
-    /// Forgets what was written before the last loss.
-    fn since(&self, losses: u64) {
-        if self.losses.swap(losses, Ordering::Relaxed) != losses {
+    /// Forgets what was written in another history.
+    fn is_of(&self, era: u64) {
+        if self.era.swap(era, Ordering::Relaxed) != era {
             *self.node.lock() = None;
             self.apps.lock().clear();
         }
@@ -70,7 +70,7 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
         session.inbox.filled().await;
         gate.term.until_in_force().await;
         let (node, apps) = session.inbox.take();
-        written.since(gate.store.health().losses);
+        written.is_of(gate.store.health().era);
         let mut later = false;
         // Writes need much room while they run, and nearly always there are none: it is not kept for them.
         if let Some(report) = node.filter(|report| !is_node_written(&gate, &session, &written, report)) {

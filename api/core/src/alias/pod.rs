@@ -55,7 +55,8 @@ fn node(stored: &Object) -> &str {
 }
 
 /// Phases of Applications, and those that Pods have.
-const PHASES: [(&str, &str); 7] = [
+const PHASES: [(&str, &str); 8] = [
+    ("", "Pending"),
     ("Pending", "Pending"),
     ("Running", "Running"),
     ("Terminating", "Running"),

@@ -128,6 +128,7 @@ impl Managed {
             self.entries.retain(|entry| entry.manager.subresource != subresource);
             let others = with.entries.iter().filter(|entry| entry.manager.subresource == subresource);
             self.entries.extend(others.cloned());
+            self.tidy();
         }
     }
 

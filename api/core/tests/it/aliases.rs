@@ -114,7 +114,7 @@ fn fields_of_pods_are_fields_of_applications() {
 
 #[test]
 fn phases_select_those_that_are_shown_with_them() {
-    let stored = ["Pending", "Running", "Frozen", "Terminating", "Succeeded", "Terminated", "Failed"];
+    let stored = ["", "Pending", "Running", "Frozen", "Terminating", "Succeeded", "Terminated", "Failed"];
     let spec = horchestra_core::registry::spec(alias::PODS.kind).unwrap();
     for phase in stored {
         let object = application(json!({"image": "x"}), json!({"phase": phase}));

@@ -53,7 +53,7 @@ impl Service {
         let store = &self.inner.store;
         match at {
             At::Any => match store.snapshot() {
-                // Nothing has been read yet, which does not mean that nothing is there.
+                // Nothing was ever written, or nothing has been read yet.
                 view if view.revision() == 0 => self.fresh().await,
                 view => Ok(view),
             },

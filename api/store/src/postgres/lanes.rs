@@ -45,7 +45,7 @@ pub(super) const LOAD_LIMIT: Duration = Duration::from_secs(65);
 const MADE_TOGETHER: usize = 2;
 
 /// For how long a call waits in vain before those that lie idle are suspected of the same.
-const IN_VAIN: Duration = Duration::from_secs(2);
+const IN_VAIN: Duration = Duration::from_millis(2500);
 
 struct Connector {
     way: Arc<Way>,

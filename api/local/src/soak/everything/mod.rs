@@ -149,55 +149,64 @@ async fn weather(site: &Site, args: &EverythingArgs) -> Result<Report> {
         None => "The storm is over; waiting for everything to come to rest …".to_owned(),
         Some(why) => format!("The storm ends early ({why}); waiting for everything to come to rest …"),
     });
-    let (attempts, stale) = writers.end().await?;
-    let acknowledged = load.end().await?;
-    let over = Instant::now();
-    let head = rest::come_to_rest(&recorder).await?;
-    let at_rest = over.elapsed();
-    sleep(QUIET).await;
-    let mut violations: Vec<String> = ended.into_iter().collect();
-    violations.extend(rest::still_at(&recorder, head, "everybody at rest").await?);
-    let mut record = recorder.end().await?;
-    record.checker.conclude(&record.stored, &acknowledged);
-    violations.extend(record.checker.violations().iter().map(ToString::to_string));
-    violations.extend(stale);
-    let lines = &record.watcher.lines;
-    let informed = informers.end(&checker::last_of_kinds(lines)).await?;
-    violations.extend(informed.iter().flat_map(|informed| checker::informed(lines, informed)));
-    let tried = checker::tried(lines, &attempts);
-    violations.extend(tried.violations.iter().cloned());
-    let testimony = of_gateways::testimony(site.url()).await?;
-    violations.extend(testimony.strays.iter().cloned());
-    let mut database = site.connect().await?;
-    violations.extend(witness::violations(&mut database).await?);
-    let hands = witness::changes_of_hands(&mut database).await?;
-    let journal = if args.nodes > 0 { Reader::new(site.journal()).news()? } else { Vec::new() };
-    let known = lines.iter().filter(|line| line.key.kind == Kind::Application).map(|line| line.uid).collect();
-    violations.extend(runs(site, &journal, &record.stored, &known)?);
-    let played: Vec<_> = record.stored.iter().filter(|entry| is_played(entry)).cloned().collect();
-    let mut judge = record.watcher.judge;
-    judge.conclude(&journal, &played, &testimony.leases);
-    let of_nodes = judge.counts();
-    violations.extend(judge.into_violations());
-    violations.extend(site.deserters());
-    Ok(Report {
-        nodes: site.nodes(),
-        seed,
-        elapsed,
-        struck,
-        counts: record.checker.counts(),
-        of_nodes,
-        testimony,
-        hands,
-        tried,
-        informers: informed.len(),
-        events: informed.iter().map(informers::Informed::events).sum(),
-        relists: informed.iter().map(informers::Informed::relists).sum(),
-        reconnects: informed.iter().map(|informed| informed.reconnects).sum(),
-        rest: at_rest,
-        without_networks: site.without_networks().cloned(),
-        violations,
+    let concluded: Result<Report> = Box::pin(async {
+        let (attempts, stale) = writers.end().await?;
+        let acknowledged = load.end().await?;
+        let over = Instant::now();
+        let head = rest::come_to_rest(&recorder).await?;
+        let at_rest = over.elapsed();
+        sleep(QUIET).await;
+        let mut violations: Vec<String> = ended.clone().into_iter().collect();
+        violations.extend(rest::still_at(&recorder, head, "everybody at rest").await?);
+        let mut record = recorder.end().await?;
+        record.checker.conclude(&record.stored, &acknowledged);
+        violations.extend(record.checker.violations().iter().map(ToString::to_string));
+        violations.extend(stale);
+        let lines = &record.watcher.lines;
+        let informed = informers.end(&checker::last_of_kinds(lines)).await?;
+        violations.extend(informed.iter().flat_map(|informed| checker::informed(lines, informed)));
+        let tried = checker::tried(lines, &attempts);
+        violations.extend(tried.violations.iter().cloned());
+        let testimony = of_gateways::testimony(site.url()).await?;
+        violations.extend(testimony.strays.iter().cloned());
+        let mut database = site.connect().await?;
+        violations.extend(witness::violations(&mut database).await?);
+        let hands = witness::changes_of_hands(&mut database).await?;
+        let journal = if args.nodes > 0 { Reader::new(site.journal()).news()? } else { Vec::new() };
+        let known =
+            lines.iter().filter(|line| line.key.kind == Kind::Application).map(|line| line.uid).collect();
+        violations.extend(runs(site, &journal, &record.stored, &known)?);
+        let played: Vec<_> = record.stored.iter().filter(|entry| is_played(entry)).cloned().collect();
+        let mut judge = record.watcher.judge;
+        judge.conclude(&journal, &played, &testimony.leases);
+        let of_nodes = judge.counts();
+        violations.extend(judge.into_violations());
+        violations.extend(site.deserters());
+        Ok(Report {
+            nodes: site.nodes(),
+            seed,
+            elapsed,
+            struck,
+            counts: record.checker.counts(),
+            of_nodes,
+            testimony,
+            hands,
+            tried,
+            informers: informed.len(),
+            events: informed.iter().map(informers::Informed::events).sum(),
+            relists: informed.iter().map(informers::Informed::relists).sum(),
+            reconnects: informed.iter().map(|informed| informed.reconnects).sum(),
+            rest: at_rest,
+            without_networks: site.without_networks().cloned(),
+            violations,
+        })
     })
+    .await;
+    match ended {
+        // What did not recover may not come to rest either.
+        Some(why) => concluded.context(why),
+        None => concluded,
+    }
 }
 
 /// Whether it is an Application on one of the nodes that are played.

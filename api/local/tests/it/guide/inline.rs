@@ -315,17 +315,28 @@ fn what_the_blocks_name_that_are_not_run_is_there() {
     let started = commands("containers");
     let (up, copy) = (&started[0], &started[1]);
     assert!(up.starts_with("docker compose up"), "{up}");
+    assert!(copy.starts_with("(umask 077;"), "an administrator's key: {copy}");
     assert!(copy.contains(" nodes /keys/operator/admin.conf"), "{copy}");
     for part in ["\n  nodes:", "/keys", "operator"] {
         assert!(compose.contains(part), "{part}");
     }
 
     let units = repository().join("api/local/systemd");
+    let users = fs::read_to_string(units.join("horchestra.sysusers")).unwrap();
+    let mut seen = 0;
     for command in commands("units") {
-        for unit in command.split(' ').filter(|word| word.starts_with("horchestra-")) {
+        for unit in command.split(' ').filter(|word| word.starts_with("horchestra-") && !word.contains('$')) {
             assert!(units.join(format!("{unit}.service")).is_file(), "{command}");
+            seen += 1;
+        }
+        for program in
+            command.strip_prefix("for program in ").into_iter().flat_map(|rest| rest.split([' ', ';']))
+        {
+            let known = ["do", ""].contains(&program) || users.contains(&format!("u horchestra-{program} "));
+            assert!(known, "{program} of {command}");
         }
     }
+    assert_eq!(seen, 4, "each of them is started");
 }
 
 #[test]
@@ -343,6 +354,10 @@ fn units_start_programs_with_options_that_they_have() {
         let words: Vec<String> =
             started.split_ascii_whitespace().filter(|word| *word != "$OPTIONS").map(str::to_owned).collect();
         understood(&words).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        // And as said again in OPTIONS.
+        let options = words.iter().filter(|word| word.starts_with("--"));
+        let twice: Vec<String> = words.iter().chain(options).cloned().collect();
+        understood(&twice).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
         let copy = folder.path().join(path.file_name().unwrap());
         fs::write(&copy, text.replace("/usr/local/bin/", &format!("{}/", programs().display()))).unwrap();
         copies.push(copy);

@@ -151,6 +151,7 @@ async fn processes_are_started_by_hand_beside_a_traced_stack() {
     hand.serve(&reader, &commands("gateway"), &gateway).await;
     one_address(&mut hand, &checkout).await;
     agents(&mut hand).await;
+    let_in(&hand, &checkout).await;
     drop(hand);
 
     terminal.interrupt();
@@ -189,7 +190,7 @@ async fn one_address(hand: &mut Hand, checkout: &Checkout) {
 async fn agents(hand: &mut Hand) {
     let reader = hand.reader.clone();
     let [pair, conf] = commands("agent").try_into().unwrap();
-    reader.line("mkdir pki && cp ca.crt ca.key pki && chmod 700 pki");
+    reader.line("mkdir pki && cp ca.crt ca.key admin.crt admin.key pki && chmod 700 pki");
     reader.line("horchestra-local pki cert node-8 --group system:nodes");
     reader.line("horchestra-local pki node node-9 --server https://$GATEWAY");
     for (node, command) in [("node-8", pair), ("node-9", conf)] {
@@ -202,6 +203,26 @@ async fn agents(hand: &mut Hand) {
     // Afterwards, as the text says: a state has one agent.
     hand.programs.clear();
     reader.with("FOLDER", "state-node-8").run("stop-units");
+}
+
+/// One node that an operator makes, and one that came by itself.
+async fn let_in(hand: &Hand, checkout: &Checkout) {
+    let reader = hand
+        .reader
+        .clone()
+        .with("API", format!("127.0.0.1:{}", checkout.kept("run/api.port")))
+        .with("KUBECONFIG", checkout.home().join("kubeconfig").display().to_string());
+    let [before, afterwards] = commands("let-in").try_into().unwrap();
+    reader.clone().with("NODE", "expected").line(&before);
+    reader.with("NODE", "node-8").line(&afterwards);
+    for node in ["expected", "node-8"] {
+        let (_, found) = hand.client.call_patiently(Method::GET, &format!("{NODES}/{node}"), None).await;
+        let (status, spec) = (&found["status"], &found["spec"]);
+        assert!(found["metadata"]["uid"].is_string(), "{found}");
+        assert_ne!(spec["unschedulable"], true, "{found}");
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        assert!(conditions.any(|it| it["type"] == "Admitted" && it["status"] == "True"), "{found}");
+    }
 }
 
 #[test]

@@ -44,6 +44,7 @@ const RUN_BY: &[(&str, &[&str])] = &[
             "agent",
             "stop-units",
             "fleet",
+            "let-in",
             "one-address",
             "traced",
             "certificates",
