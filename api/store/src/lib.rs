@@ -62,6 +62,7 @@ pub mod batch;
 mod cache;
 mod committer;
 mod fresh;
+mod health;
 pub mod memory;
 mod metrics;
 pub mod postgres;
@@ -81,6 +82,7 @@ pub use backend::{
     Backend, BackendError, ClaimRow, HistoryOf, HistoryRow, OwnedClaim, Pruned, Retention, Settings,
     Unwritable, Upkeep,
 };
+pub use health::Health;
 pub use horchestra_trace::Trace;
 pub use memory::{MemoryBackend, MemoryDatabase};
 pub use metrics::{Count, Histogram, StoreMetrics};

@@ -24,6 +24,7 @@ use crate::backend::{
 use crate::cache::{Cache, PATIENCE};
 use crate::committer;
 use crate::fresh;
+use crate::health::{Health, TailLag};
 use crate::memory::MemoryBackend;
 use crate::metrics::StoreMetrics;
 use crate::pushes::{Holds, PushChange, PushRecord};
@@ -649,35 +650,6 @@ async fn read<T>(answer: impl Future<Output = Result<T, BackendError>>) -> Resul
             BackendError::Unavailable(_) | BackendError::Unknown(_) => ReadError::Unavailable,
         }
     })
-}
-
-/// How far a cache is behind.
-pub(crate) struct TailLag {
-    /// Known to have been committed and not yet in the cache.
-    pub revisions: Revision,
-    /// How long ago nothing was missing for certain.
-    pub since: Duration,
-    /// Whether notifications can be heard.
-    pub listening: bool,
-}
-
-/// How the store of this process is doing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// The cache is loaded, and of the database as it is now.
-    pub loaded: bool,
-    /// The revision of the cache.
-    pub revision: Revision,
-    /// Counts the histories that the cache has shown: what was known of one means nothing in the next.
-    pub era: u64,
-    /// How long the tail has been without the database; zero while connected.
-    pub disconnected_for: Duration,
-    /// For how long the database has been answering; zero while it does not, or while it is not clear yet whether it is
-    /// the one that it was.
-    pub connected_for: Duration,
-    /// How often the database turned out not to hold what this process had already seen (restored, replaced,
-    /// failed over with loss).
-    pub losses: u64,
 }
 
 #[cfg(test)]
