@@ -54,6 +54,8 @@ async fn process(args: Args) -> Result<ExitCode> {
     let shutdown = Shutdown::install(&args.shutdown, &tasks)?;
     let checks = Checks::new();
     checks.draining(shutdown.draining());
+    // Fails until there is a store to look at.
+    let _starting = checks.state("store");
     let listener = health::bind(args.metrics.metrics_addr).await?;
     tasks.essential(
         "health",
