@@ -216,7 +216,7 @@ fn release(context: &RequestContext, entry: &Entry) -> Result<Op, Status> {
 fn remove(context: &RequestContext, node: &Arc<Entry>) -> Result<(Option<Op>, Stored), Status> {
     let stored = clear_object(node)?;
     if stored.finalizers().is_empty() {
-        let (op, stored) = Stored::erase(Arc::clone(node), None);
+        let (op, stored) = Stored::erase(Arc::clone(node));
         return Ok((Some(op), stored));
     }
     let mut object = stored.clone();

@@ -139,7 +139,7 @@ where
     let mut object = stored.clone();
     let class = match edit(entry, &mut object)? {
         Edit::Erase => {
-            return Ok(Some(Stored::erase(Arc::clone(entry), None)));
+            return Ok(Some(Stored::erase(Arc::clone(entry))));
         }
         Edit::Write(class) => class,
     };

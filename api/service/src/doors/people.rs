@@ -111,7 +111,7 @@ impl Service {
                 Edit::Write(class) => class,
                 Edit::Erase => {
                     protect_erased_namespace(key, &mut verdict);
-                    return Ok(Plan { change: Planned::Erase { old, last: None }, verdict });
+                    return Ok(Plan { change: Planned::Erase(old), verdict });
                 }
             };
             if object == stored {

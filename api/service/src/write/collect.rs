@@ -187,7 +187,7 @@ impl Service {
             }
             if object.is_deleting() && object.finalizers().is_empty() {
                 protect_erased_namespace(key, &mut verdict);
-                return Ok(Plan { change: Planned::Erase { old, last: None }, verdict });
+                return Ok(Plan { change: Planned::Erase(old), verdict });
             }
             let columns = columns(spec, &object);
             let managed = tracking::of_component(spec, context, Some((&old, &stored)), &object);

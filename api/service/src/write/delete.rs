@@ -152,7 +152,7 @@ pub(super) fn plan(
         admission::set_finalizer(&mut object, FOREGROUND, !orphan);
     }
     if object.finalizers().is_empty() {
-        return Ok(Plan { change: Planned::Erase { old: Arc::clone(old), last: None }, verdict });
+        return Ok(Plan { change: Planned::Erase(Arc::clone(old)), verdict });
     }
     mark(key.kind, &mut object, options.grace_period_seconds);
     if object == stored {

@@ -76,11 +76,7 @@ pub(crate) enum Planned {
         old: Arc<Entry>,
         class: Class,
     },
-    Erase {
-        old: Arc<Entry>,
-        /// What a write made of the object that let it go: its answer. Nobody else sees it.
-        last: Option<Box<Draft>>,
-    },
+    Erase(Arc<Entry>),
 }
 
 /// Per-object queues.
@@ -194,7 +190,7 @@ impl Service {
             }
             let created = matches!(change, Planned::Create(_));
             let mut along = Vec::new();
-            if let Planned::Erase { old, .. } = &change
+            if let Planned::Erase(old) = &change
                 && old.key.kind == Kind::Namespace
             {
                 match self.events_of(context, &view, old).await? {
@@ -221,7 +217,7 @@ impl Service {
                     let (op, stored) = Stored::update(draft, &old, class);
                     (self.seal_update(op, &old)?, stored)
                 }
-                Planned::Erase { old, last } => Stored::erase(old, last),
+                Planned::Erase(old) => Stored::erase(old),
             };
             let mut guards: Vec<Guard> = context.caller.fence().into_iter().collect();
             guards.extend_from_slice(conditions);
@@ -231,7 +227,7 @@ impl Service {
                 guards.push(demand.guard);
                 refusals.push(demand.refusal);
             }
-            if matches!(stored, Stored::Erased { .. }) {
+            if matches!(stored, Stored::Erased(_)) {
                 // What it held goes with the object.
                 further.clear();
             }
@@ -300,10 +296,7 @@ pub(crate) enum Stored {
         /// The core revision where the write does not move it.
         core: Option<Revision>,
     },
-    Erased {
-        old: Arc<Entry>,
-        last: Option<Box<Draft>>,
-    },
+    Erased(Arc<Entry>),
 }
 
 impl Stored {
@@ -313,8 +306,8 @@ impl Stored {
         (op, Stored::Object { draft: Box::new(draft), core })
     }
 
-    pub(crate) fn erase(old: Arc<Entry>, last: Option<Box<Draft>>) -> (Op, Stored) {
-        (Op::Delete { key: old.key.clone(), expect: old.revision }, Stored::Erased { old, last })
+    pub(crate) fn erase(old: Arc<Entry>) -> (Op, Stored) {
+        (Op::Delete { key: old.key.clone(), expect: old.revision }, Stored::Erased(old))
     }
 
     /// The entry as of the revision of the commit, and whether it is erased.
@@ -323,10 +316,7 @@ impl Stored {
             Stored::Object { draft, core } => {
                 (Arc::new(Entry::new(*draft, revision, core.unwrap_or(revision))), false)
             }
-            Stored::Erased { last: Some(draft), .. } => {
-                (Arc::new(Entry::new(*draft, revision, revision)), true)
-            }
-            Stored::Erased { old, last: None } => (Arc::new(old.deleted_at(revision)), true),
+            Stored::Erased(old) => (Arc::new(old.deleted_at(revision)), true),
         }
     }
 }
@@ -342,9 +332,6 @@ fn preview(change: Planned, warnings: Vec<String>) -> Written {
             let entry = Arc::new(Entry::new(draft, old.revision, old.core_revision));
             Written { entry, created: false, erased: false, warnings }
         }
-        Planned::Erase { old, last } => {
-            let made = last.map(|draft| Arc::new(Entry::new(*draft, old.revision, old.core_revision)));
-            Written { entry: made.unwrap_or(old), created: false, erased: true, warnings }
-        }
+        Planned::Erase(old) => Written { entry: old, created: false, erased: true, warnings },
     }
 }

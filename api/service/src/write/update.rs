@@ -144,7 +144,10 @@ impl Service {
         admission::validate(&attributes, &object, &columns, &mut verdict)
             .map_err(|status| shape.reworded(status))?;
         check_revision(old, revision, exact)?;
-        let erases = object.is_deleting() && object.finalizers().is_empty();
+        if object.is_deleting() && object.finalizers().is_empty() {
+            protect_erased_namespace(key, &mut verdict);
+            return Ok(Plan { change: Planned::Erase(Arc::clone(old)), verdict });
+        }
         let name = context.field_manager(options);
         let author = match &applied {
             Some((manager, managed)) => Author::Applier { manager, asked: &asked, managed: managed.clone() },
@@ -155,11 +158,6 @@ impl Service {
         };
         let managed = tracking::managers(spec, Some((old, &stored)), &object, author);
         let draft = draft(spec, key, &object, columns, managed)?;
-        if erases {
-            protect_erased_namespace(key, &mut verdict);
-            let change = Planned::Erase { old: Arc::clone(old), last: Some(Box::new(draft)) };
-            return Ok(Plan { change, verdict });
-        }
         self.check_size(&draft)?;
         Ok(Plan { change: change(old, draft, part), verdict })
     }
