@@ -185,7 +185,7 @@ impl Feed {
             }
         };
         let key = FrameKey {
-            era: self.app.service().store().health().era,
+            era: self.app.service().store().era(),
             uid: entry.uid,
             revision: entry.revision,
             kind,

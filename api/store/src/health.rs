@@ -21,8 +21,6 @@ pub struct Health {
     pub loaded: bool,
     /// The revision of the cache.
     pub revision: Revision,
-    /// Counts the histories that the cache has shown: what was known of one means nothing in the next.
-    pub era: u64,
     /// How long the tail has been without the database; zero while connected.
     pub disconnected_for: Duration,
     /// For how long the database has been answering; zero while it does not, or while it is not clear yet whether it is

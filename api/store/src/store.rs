@@ -580,11 +580,15 @@ impl Store {
         Health {
             loaded: progress.loaded,
             revision: progress.revision,
-            era: progress.era,
             disconnected_for: self.inner.tail.disconnected_for(),
             connected_for: self.inner.tail.connected_for(),
             losses: self.inner.metrics.losses.get(),
         }
+    }
+
+    /// Counts the histories that the cache has shown: what was known of one means nothing in the next.
+    pub fn era(&self) -> u64 {
+        self.inner.cache.progress().era
     }
 
     /// How far the cache is behind what was committed.

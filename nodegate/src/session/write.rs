@@ -70,7 +70,7 @@ pub async fn run(gate: Arc<Gate>, session: Arc<Session>) {
         session.inbox.filled().await;
         gate.term.until_in_force().await;
         let (node, apps) = session.inbox.take();
-        written.is_of(gate.store.health().era);
+        written.is_of(gate.store.era());
         let mut later = false;
         // Writes need much room while they run, and nearly always there are none: it is not kept for them.
         if let Some(report) = node.filter(|report| !is_node_written(&gate, &session, &written, report)) {
