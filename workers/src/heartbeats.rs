@@ -4,11 +4,14 @@
 //! no clock of ours takes part. What *does* need care is our own absence: a heartbeat that is old because
 //! nobody recorded it says nothing about its node. So the time since which recording has been observable
 //! ("back") is kept beside them. It starts anew with a term, after a read that failed, after a pause of
-//! this process, and when the database's clock was set: ages across such a moment say nothing. A leader that gives its
-//! lease up leaves a [`Watch`] to the next one, for whom "back" then stays where it was: somebody has been watching.
+//! this process, and when the database's clock was set: ages across such a moment say nothing.
 //!
 //! Gateways are the ones who hear. While not a single one of them is within its term, nobody is silent: what counts
 //! as silence begins when one is back ("listening").
+//!
+//! Silence has to be watched; a voice has not. That a node was heard shows as well to who has only just begun to look,
+//! provided that some gateway has been there without a break ever since ("since"). So a new leader places at once, and
+//! gives every node the full timeout before it is called silent.
 //!
 //! A heartbeat that lies in the future was recorded before the clock was set back. It shows that the node was
 //! heard of once, and not when.
@@ -18,7 +21,6 @@ use std::time::Duration;
 
 use horchestra_store::store::HeartbeatRow;
 use horchestra_store::{ReadError, Store};
-use serde_json::Value;
 use tokio::time::Instant;
 
 /// Microseconds by which a heartbeat may be ahead of the query that finds it.
@@ -35,20 +37,8 @@ pub struct Heartbeats {
     back: Option<i64>,
     /// The last moment at which no gateway was there; same unit and clock.
     unserved: Option<i64>,
-    /// What a leader before has seen, until the first look of our own.
-    inherited: Option<Watch>,
-}
-
-/// What somebody saw who watched heartbeats without a break, as it is left to the next leader; all in microseconds since
-/// the epoch, database clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Watch {
-    /// Until when.
-    pub seen: i64,
-    /// Since when.
-    pub back: i64,
-    /// The last moment at which no gateway was there.
-    pub unserved: Option<i64>,
+    /// The last moment at which the clock was found to have been set; same unit and clock.
+    set: Option<i64>,
 }
 
 /// What was known at one moment.
@@ -56,8 +46,10 @@ pub struct Watch {
 pub struct Heard {
     /// The moment, in microseconds since the epoch, database clock.
     pub now: i64,
-    /// Since when heartbeats have been observable without a break.
+    /// Since when heartbeats have been observed without a break.
     pub back: i64,
+    /// Since when, by all that is known, heartbeats have been recorded without a break. Not after `back`.
+    pub since: i64,
     /// Since when, not before `back`, a gateway has been there to hear of nodes.
     pub listening: i64,
     /// The last heartbeat of each node, same unit and clock.
@@ -69,38 +61,18 @@ pub struct Heard {
 impl Heard {
     /// Whether the node was heard of lately, and since the control plane is back.
     pub fn is_fresh(&self, node: &str) -> bool {
-        self.last.get(node).is_some_and(|at| *at >= self.back && self.now - at <= self.timeout)
+        self.last.get(node).is_some_and(|at| *at >= self.since && self.now - at <= self.timeout)
     }
 }
 
 impl Heartbeats {
     pub fn new(timeout: Duration) -> Heartbeats {
-        Heartbeats { timeout, copy: None, back: None, unserved: None, inherited: None }
+        Heartbeats { timeout, copy: None, back: None, unserved: None, set: None }
     }
 
     /// Starts over: what was observed before does not count.
     pub fn forget(&mut self) {
         *self = Heartbeats::new(self.timeout);
-    }
-
-    /// What was seen up to the last look; `None`: nothing, or a look failed since.
-    pub fn hand_over(&self) -> Option<Value> {
-        let watch = match &self.copy {
-            Some((at, _)) if at.elapsed() > self.timeout => return None,
-            Some((at, heard)) => Watch {
-                seen: heard.now.saturating_add(micros(at.elapsed())),
-                back: self.back?,
-                unserved: self.unserved,
-            },
-            // There was no time for a look.
-            None => self.inherited?,
-        };
-        serde_json::to_value(watch).ok()
-    }
-
-    /// Goes on where the leader before has stopped, if the next look comes soon enough after that one's last.
-    pub fn take_over(&mut self, handover: Value) {
-        self.inherited = serde_json::from_value(handover).ok();
     }
 
     /// The heartbeats, not older than a second.
@@ -127,28 +99,25 @@ impl Heartbeats {
             tracing::warn!(
                 "the clock of the database was set; every node gets the full ready timeout from now"
             );
-            self.back = None;
-            self.unserved = None;
+            *self = Heartbeats { set: Some(now), ..Heartbeats::new(self.timeout) };
         }
-        if rows.iter().any(|row| !row.served) {
+        // They are of one moment, and say the same of gateways.
+        let served_since = rows.first().and_then(|row| row.served_since);
+        if served_since.is_none() && !rows.is_empty() {
             self.unserved = Some(now);
-        }
-        // What happened in between is unknown, so no more may lie there than would be noticed of a clock.
-        if let Some(watch) = self.inherited.take()
-            && now.abs_diff(watch.seen) <= micros(self.timeout / 3).unsigned_abs()
-        {
-            self.back = Some(watch.back);
-            self.unserved = self.unserved.max(watch.unserved);
         }
         // The first look after an absence: heartbeats up to here were not watched.
         if self.back.is_none() && !rows.is_empty() {
             self.back = Some(now);
         }
         let back = self.back.unwrap_or(now);
+        // What gateways know of the time before the clock was set says nothing.
+        let served_since = served_since.map_or(back, |since| since.max(self.set.unwrap_or(since)));
         let at = |row: &HeartbeatRow| if row.at > now + AHEAD { LONG_AGO } else { row.at };
         let heard = Heard {
             now,
             back,
+            since: served_since.min(back),
             listening: self.unserved.map_or(back, |unserved| unserved.max(back)),
             last: rows.iter().map(|row| (row.heartbeat.node.clone(), at(row))).collect(),
             timeout: micros(self.timeout),

@@ -51,7 +51,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use horchestra_core::kind::{Key, Kind};
-use serde_json::Value;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -402,8 +401,7 @@ pub trait Backend: Send + Sync + 'static {
     fn acquire_lease<'a>(&'a self, name: &'a str, holder: Uuid, ttl: Duration) -> Answer<'a, Option<Lease>>;
     fn lease_left<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Duration>>;
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Answer<'a, bool>;
-    fn release_lease<'a>(&'a self, lease: &'a Lease, handover: Option<&'a Value>) -> Answer<'a, ()>;
-    fn lease_handover<'a>(&'a self, lease: &'a Lease) -> Answer<'a, Option<Value>>;
+    fn release_lease<'a>(&'a self, lease: &'a Lease) -> Answer<'a, ()>;
     /// Counts the releases of leases that were heard of, by whatever process, and the times that some may have gone
     /// unheard. Like [`Hint`]: never relied on.
     fn lease_hints(&self) -> watch::Receiver<u64>;

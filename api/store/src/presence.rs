@@ -101,8 +101,9 @@ pub struct HeartbeatRow {
     pub age: Duration,
     /// The time of the query: microseconds since the epoch, database clock.
     pub now: i64,
-    /// Whether any gateway was within its term then: without one nobody hears nodes.
-    pub served: bool,
+    /// Since when the gateway that has been there for the longest has been in its term without a break; same unit and
+    /// clock. `None`: no gateway was in its term then, and nobody heard nodes.
+    pub served_since: Option<i64>,
 }
 
 /// What was measured on a node, to be kept in the place of what was before.

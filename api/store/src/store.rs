@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use horchestra_core::kind::Kind;
 use horchestra_trace::Trace;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -292,17 +291,7 @@ impl Store {
 
     /// Gives a lease up, so that another process can take it at once.
     pub async fn release_lease(&self, lease: &Lease) -> Result<(), ReadError> {
-        read(self.inner.backend.release_lease(lease, None)).await
-    }
-
-    /// Gives a lease up and leaves the next holder, and nobody after that one, what it would know had it been there.
-    pub async fn hand_lease_over(&self, lease: &Lease, handover: &Value) -> Result<(), ReadError> {
-        read(self.inner.backend.release_lease(lease, Some(handover))).await
-    }
-
-    /// What the holder before this one left when it gave the lease up; `None`: nothing, or it died.
-    pub async fn lease_handover(&self, lease: &Lease) -> Result<Option<Value>, ReadError> {
-        read(self.inner.backend.lease_handover(lease)).await
+        read(self.inner.backend.release_lease(lease)).await
     }
 
     /// Tells, as far as it is heard, when any process has given a lease up or may have done so unheard: counts up

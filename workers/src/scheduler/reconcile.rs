@@ -13,7 +13,6 @@ use horchestra_core::kinds::persistent_volume::PersistentVolume;
 use horchestra_core::reasons;
 use horchestra_service::{Binding, DoorError, Recorder, RequestContext, Service, Subject};
 use horchestra_store::{Change, ChangeKind, Entry, Revision, Snapshot};
-use serde_json::Value;
 
 use super::cluster::{Amounts, Cluster, Liveness, NodeInfo, Pending, Placed, VolumeInfo};
 use super::cycle::{self, Outcome};
@@ -332,17 +331,8 @@ impl Reconciler for Scheduler {
         self.heartbeats.forget();
     }
 
-    /// Otherwise every change of leader would keep what waits from being placed until all nodes have been heard again.
-    fn take_over(&mut self, handover: Value) {
-        self.heartbeats.take_over(handover);
-    }
-
     fn end_term(&mut self) {
         self.metrics.clear();
-    }
-
-    fn hand_over(&mut self) -> Option<Value> {
-        self.heartbeats.hand_over()
     }
 
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {

@@ -21,7 +21,7 @@
 //!   fare better.
 //! * **Hand-over.** On shutdown the pass in flight has half a second to finish and is dropped otherwise; what it
 //!   has not committed by then is fenced off. Then the lease is given up, and those who wait for it are told, so
-//!   that another process takes over at once, with what the loop leaves it. A lease whose holder died runs out.
+//!   that another process takes over at once. A lease whose holder died runs out.
 //!
 //! Who leads what stands in the database (`leases` and `lease_epochs`; the query is in `migrations/README.md`) and
 //! in the metrics of each process (`loop_leading`, `loop_epoch`).
@@ -38,7 +38,6 @@ use horchestra_core::kind::Kind;
 use horchestra_service::Caller;
 use horchestra_store::Change;
 use horchestra_store::store::Lease;
-use serde_json::Value;
 
 pub use metrics::{LeaderGauge, LoopMetrics};
 pub use runner::{Runner, RunnerOptions};
@@ -63,18 +62,8 @@ pub trait Reconciler: Send + Sync + 'static {
     /// Called once when a term begins, before its first pass: forget what an earlier term assumed.
     fn begin_term(&mut self) {}
 
-    /// Called once after [`begin_term`](Reconciler::begin_term) with what the leader before left in
-    /// [`hand_over`](Reconciler::hand_over). It may be of another version of this program.
-    fn take_over(&mut self, _handover: Value) {}
-
     /// Called once when a term is over, however it ended: what it showed of the world is for others to show now.
     fn end_term(&mut self) {}
-
-    /// Called once after [`end_term`](Reconciler::end_term) when the lease is given up in good order: what nobody who
-    /// was not there can find out. It is a courtesy: a leader that dies leaves nothing, and its successor must do.
-    fn hand_over(&mut self) -> Option<Value> {
-        None
-    }
 
     /// One pass. An error means that the pass as a whole failed and should be tried again soon.
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>>;
@@ -102,16 +91,8 @@ impl<R: Reconciler + ?Sized> Reconciler for Box<R> {
         (**self).begin_term();
     }
 
-    fn take_over(&mut self, handover: Value) {
-        (**self).take_over(handover);
-    }
-
     fn end_term(&mut self) {
         (**self).end_term();
-    }
-
-    fn hand_over(&mut self) -> Option<Value> {
-        (**self).hand_over()
     }
 
     fn pass<'a>(&'a mut self, term: &'a Term) -> BoxFuture<'a, Result<PassReport, PassError>> {

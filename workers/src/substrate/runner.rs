@@ -8,7 +8,6 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use horchestra_store::store::Lease;
 use horchestra_store::{Change, ReadError, Store, WatchEnd, Watcher};
 use rand::Rng;
-use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +66,13 @@ enum End {
     Told,
     /// The loop panics again and again.
     GivesUp,
+}
+
+/// What a loop is told of its term.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Begin,
+    End,
 }
 
 /// How a pass ended.
@@ -156,58 +162,34 @@ impl<R: Reconciler> Runner<R> {
         let mut holder = JoinSet::new();
         holder.spawn(holding);
         let term = Term { lease: lease.clone() };
-        self.turn("begin", R::begin_term);
-        if let Some(handover) = self.left_by_the_one_before(&lease, &over, shutdown).await {
-            self.turn("take over", |reconciler| reconciler.take_over(handover));
-        }
+        self.turn(Turn::Begin);
         let end = self.passes(&term, &over, shutdown).await;
-        self.turn("end", R::end_term);
+        self.turn(Turn::End);
         self.metrics.leading.get_or_create(&self.labels).set(0);
         let led_to_the_end = !over.is_cancelled();
         over.cancel();
         holder.join_all().await;
-        if led_to_the_end {
-            let handover = match end {
-                End::Told => self.turn("hand over", R::hand_over).flatten(),
-                End::GivesUp => None,
-            };
-            let released = match &handover {
-                Some(handover) => self.store.hand_lease_over(&lease, handover).await,
-                None => self.store.release_lease(&lease).await,
-            };
-            if let Err(error) = released {
-                tracing::warn!(reconciler = lease.name, %error, "could not give the lease up; it will run out");
-            }
+        if led_to_the_end && let Err(error) = self.store.release_lease(&lease).await {
+            tracing::warn!(reconciler = lease.name, %error, "could not give the lease up; it will run out");
         }
         tracing::info!(reconciler = lease.name, epoch = lease.epoch, "no longer leading");
         end
     }
 
-    async fn left_by_the_one_before(
-        &self,
-        lease: &Lease,
-        over: &CancellationToken,
-        shutdown: &CancellationToken,
-    ) -> Option<Value> {
-        let asked = over.run_until_cancelled(self.store.lease_handover(lease));
-        match shutdown.run_until_cancelled(asked).await?? {
-            Ok(handover) => handover,
-            Err(error) => {
-                tracing::debug!(reconciler = lease.name, %error, "what the leader before left cannot be read");
-                None
-            }
-        }
-    }
-
-    /// Tells the loop of a turn of its term; `None`: it panicked.
-    fn turn<T>(&mut self, turn: &'static str, told: impl FnOnce(&mut R) -> T) -> Option<T> {
-        let outcome = catch_unwind(AssertUnwindSafe(|| told(&mut self.reconciler)));
-        if outcome.is_err() {
-            let reconciler = self.labels.reconciler;
-            tracing::error!(reconciler, turn, "a loop panicked at a turn of its term");
+    /// The loop starts over with nothing remembered, or shows nothing any more.
+    fn turn(&mut self, turn: Turn) {
+        let told = || match turn {
+            Turn::Begin => self.reconciler.begin_term(),
+            Turn::End => self.reconciler.end_term(),
+        };
+        if catch_unwind(AssertUnwindSafe(told)).is_err() {
+            tracing::error!(
+                reconciler = self.labels.reconciler,
+                ?turn,
+                "a loop panicked at a turn of its term"
+            );
             self.metrics.panics.get_or_create(&self.labels).inc();
         }
-        outcome.ok()
     }
 
     /// Passes until the term is over or the process ends.
@@ -337,7 +319,7 @@ impl<R: Reconciler> Runner<R> {
                 tracing::error!(reconciler = name, "a pass panicked");
                 self.metrics.panics.get_or_create(&self.labels).inc();
                 self.metrics.failed_passes.get_or_create(&self.labels).inc();
-                self.turn("begin", R::begin_term);
+                self.turn(Turn::Begin);
                 (Passed::Panicked, "panicked")
             }
             Some(Ok(Err(error))) => {

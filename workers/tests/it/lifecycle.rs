@@ -19,6 +19,7 @@ fn heard(now: i64, back: i64, beats: &[(&str, i64)]) -> Heard {
     Heard {
         now: now * SECOND,
         back: back * SECOND,
+        since: back * SECOND,
         listening: back * SECOND,
         last: beats.iter().map(|(node, age)| ((*node).to_owned(), (now - age) * SECOND)).collect(),
         timeout: TIMEOUT,

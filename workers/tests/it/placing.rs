@@ -249,61 +249,61 @@ async fn children_of_a_set_that_was_forced_out_go_and_its_namesake_makes_its_own
     }
 }
 
-/// How leadership went from one process to the next.
+/// What went on while there was no leader.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Change {
-    Resigned,
-    ResignedTwice,
-    Died,
-    /// Nobody led for longer than the ready timeout.
-    ResignedLongAgo,
-    /// The database's clock was set back in between.
-    ResignedAndSetBack,
-    /// Another version left what this one cannot read.
-    LeftSomethingElse,
+enum Interim {
+    Nothing,
+    /// A gateway heard nodes all the time, for longer than the ready timeout.
+    Long,
+    /// Nobody heard nodes for a while, and none has said anything since.
+    GatewaysAway,
+    GatewaysStillAway,
+    NodeSilent,
+    ClockSetBack,
+    ClockSetForward,
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_follows_on_a_resignation_places_at_once_and_who_follows_on_an_absence_waits_for_nodes() {
-    for (change, at_once) in [
-        (Change::Resigned, true),
-        (Change::ResignedTwice, true),
-        (Change::Died, false),
-        (Change::ResignedLongAgo, false),
-        (Change::ResignedAndSetBack, false),
-        (Change::LeftSomethingElse, false),
+async fn a_new_leader_places_at_once_on_nodes_that_gateways_have_gone_on_hearing() {
+    for (interim, at_once) in [
+        (Interim::Nothing, true),
+        (Interim::Long, true),
+        (Interim::GatewaysAway, false),
+        (Interim::GatewaysStillAway, false),
+        (Interim::NodeSilent, false),
+        (Interim::ClockSetBack, false),
+        (Interim::ClockSetForward, false),
     ] {
         let Fleet { mut plane, processes: [leader] } = Fleet::of(&["n1"]).await;
-        match change {
-            Change::Died => leader.leave(&plane).await,
-            Change::LeftSomethingElse => {
-                let scheduler = leader.term("scheduler").lease.clone();
-                leader.leave(&plane).await;
-                let store = plane.store();
-                let lease = store.acquire_lease("scheduler", scheduler.holder, Duration::from_secs(9)).await;
-                let lease = lease.unwrap().expect("it is free");
-                store.hand_lease_over(&lease, &json!({"back": "yesterday"})).await.unwrap();
-            }
-            _ => leader.resign(&plane).await,
+        leader.leave(&plane).await;
+        let rounds = match interim {
+            Interim::Long | Interim::NodeSilent => 20,
+            // Longer than a gateway's term, shorter than the ready timeout.
+            Interim::GatewaysAway | Interim::GatewaysStillAway => 4,
+            _ => 0,
+        };
+        plane.served = !matches!(interim, Interim::GatewaysAway | Interim::GatewaysStillAway);
+        if interim == Interim::NodeSilent {
+            plane.silent.insert("n1".to_owned());
         }
-        match change {
-            // There was no time for a look in between.
-            Change::ResignedTwice => Process::start(&plane).await.resign(&plane).await,
-            Change::ResignedLongAgo => {
-                for _ in 0..20 {
-                    plane.round(&mut []).await;
-                }
-            }
-            Change::ResignedAndSetBack => plane.database.set_back(Duration::from_secs(3600)),
+        for _ in 0..rounds {
+            plane.round(&mut []).await;
+        }
+        match interim {
+            Interim::GatewaysAway => plane.keep_gateway().await,
+            Interim::ClockSetBack => plane.database.set_back(Duration::from_secs(3600)),
+            // By less than what makes a session look abandoned.
+            Interim::ClockSetForward => plane.database.advance(Duration::from_secs(100)),
             _ => {}
         }
-        plane.database.advance(Duration::from_secs(1));
         let mut next = [Process::start(&plane).await];
         plane.run("web", "1").await;
         next[0].pass().await.unwrap();
         let placed = plane.placed_on("web").await;
-        assert_eq!(placed.is_some(), at_once, "{change:?}: nothing was heard of n1 since");
+        assert_eq!(placed.is_some(), at_once, "{interim:?}: {placed:?}");
+        plane.served = true;
+        plane.silent.clear();
         plane.settle(&mut next).await;
-        assert_eq!(plane.placed_on("web").await.as_deref(), Some("n1"), "{change:?}");
+        assert_eq!(plane.placed_on("web").await.as_deref(), Some("n1"), "{interim:?}");
     }
 }

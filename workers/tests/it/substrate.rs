@@ -18,7 +18,6 @@ use horchestra_testkit::eventually;
 use horchestra_workers::substrate::{
     LoopMetrics, PassError, PassReport, Reconciler, Runner, RunnerOptions, Term,
 };
-use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -44,8 +43,6 @@ struct Probe {
     passes: Arc<AtomicUsize>,
     terms: Arc<std::sync::Mutex<Vec<i64>>>,
     begun: Arc<AtomicUsize>,
-    /// What was taken over; one more is left.
-    inherited: Arc<std::sync::Mutex<Vec<u64>>>,
     resync: Duration,
     behaviour: Behaviour,
 }
@@ -53,7 +50,7 @@ struct Probe {
 impl Probe {
     fn new(resync: Duration) -> Probe {
         let (passes, terms, begun) = (Arc::default(), Arc::default(), Arc::default());
-        Probe { passes, terms, begun, inherited: Arc::default(), resync, behaviour: Behaviour::Succeed }
+        Probe { passes, terms, begun, resync, behaviour: Behaviour::Succeed }
     }
 
     fn behaving(self, behaviour: Behaviour) -> Probe {
@@ -81,15 +78,6 @@ impl Reconciler for Probe {
 
     fn begin_term(&mut self) {
         self.begun.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn take_over(&mut self, handover: Value) {
-        self.inherited.lock().unwrap().push(handover.as_u64().unwrap());
-    }
-
-    fn hand_over(&mut self) -> Option<Value> {
-        let last = self.inherited.lock().unwrap().last().copied();
-        Some(Value::from(last.unwrap_or(0) + 1))
     }
 
     fn resync(&self) -> Duration {
@@ -344,30 +332,6 @@ async fn one_leads_and_the_other_follows_when_it_ends() {
     let (before, after) = (first.terms.lock().unwrap()[0], second.terms.lock().unwrap()[0]);
     assert!(after > before, "the epoch grows with every change of leader: {before}, {after}");
     end.cancel();
-}
-
-#[tokio::test]
-async fn who_ends_in_good_order_leaves_something_and_who_gives_up_does_not() {
-    let (_, [store, _]) = two_processes().await;
-    for (behaviour, inherited) in [
-        (Behaviour::Succeed, None),
-        (Behaviour::Succeed, Some(1)),
-        (Behaviour::AlwaysPanic, Some(2)),
-        (Behaviour::Succeed, None),
-        (Behaviour::Hang, Some(1)),
-        (Behaviour::Succeed, Some(2)),
-    ] {
-        let probe = Probe::new(HOUR).behaving(behaviour);
-        let (running, shutdown) = start(&probe, &store);
-        let passes = if behaviour == Behaviour::AlwaysPanic { options().panics as usize } else { 1 };
-        eventually(SOON, async || probe.passes() >= passes).await;
-        if behaviour == Behaviour::AlwaysPanic {
-            eventually(SOON, async || store.lease_left("probe").await.unwrap().is_none()).await;
-        }
-        shutdown.cancel();
-        running.await.unwrap();
-        assert_eq!(probe.inherited.lock().unwrap().first().copied(), inherited);
-    }
 }
 
 /// How long two processes are without a leader when the first is killed after having led for so long. Time is the

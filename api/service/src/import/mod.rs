@@ -114,7 +114,7 @@ pub async fn import_telling(
         Err(error) => Err(error),
     };
     for lease in &leases {
-        if let Err(error) = backend.release_lease(lease, None).await {
+        if let Err(error) = backend.release_lease(lease).await {
             tracing::warn!(%error, lease = lease.name, "a lease of the import runs out by itself");
         }
     }

@@ -272,7 +272,7 @@ async fn nobody_acts_while_it_goes_on() {
         backend.acquire_lease("scheduler", Uuid::new_v4(), Duration::from_secs(60)).await.unwrap().unwrap();
     let refused = import(&*backend, None, &dump(&fleet())).await;
     assert!(matches!(refused, Err(ImportError::Running("scheduler"))), "{refused:?}");
-    backend.release_lease(&lease, None).await.unwrap();
+    backend.release_lease(&lease).await.unwrap();
 
     let gateway = Uuid::new_v4();
     backend.renew_gateway(gateway, "h:1", Duration::from_secs(60)).await.unwrap();

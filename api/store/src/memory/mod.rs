@@ -28,7 +28,6 @@ use bytes::Bytes;
 use futures::FutureExt;
 use horchestra_core::kind::{Key, Kind};
 use parking_lot::{Mutex, RwLock};
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -492,15 +491,11 @@ impl Backend for MemoryBackend {
         self.with(move |state, now| state.presence.renew_lease(lease, now, micros(ttl)))
     }
 
-    fn release_lease<'a>(&'a self, lease: &'a Lease, handover: Option<&'a Value>) -> Answer<'a, ()> {
-        self.with(move |state, _| {
-            state.presence.release_lease(lease, handover.cloned());
+    fn release_lease<'a>(&'a self, lease: &'a Lease) -> Answer<'a, ()> {
+        self.with(|state, _| {
+            state.presence.release_lease(lease);
             self.database.tell_of_leases();
         })
-    }
-
-    fn lease_handover<'a>(&'a self, lease: &'a Lease) -> Answer<'a, Option<Value>> {
-        self.with(|state, _| state.presence.lease_handover(lease))
     }
 
     fn lease_hints(&self) -> watch::Receiver<u64> {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
-use serde_json::Value;
 use uuid::Uuid;
 
 use crate::backend::Pruned;
@@ -32,14 +31,14 @@ struct LeaseState {
     holder: Option<Uuid>,
     epoch: i64,
     until: i64,
-    /// What the holder before left behind, or this one.
-    handover: Option<Value>,
 }
 
 #[derive(Clone)]
 struct Gateway {
     internal_address: String,
     until: i64,
+    /// Since when its term has not lapsed.
+    since: i64,
     name: Option<String>,
 }
 
@@ -63,17 +62,13 @@ impl Presence {
     pub fn acquire_lease(&mut self, name: &str, holder: Uuid, now: i64, ttl: i64) -> Option<Lease> {
         let until = now.saturating_add(ttl);
         let held = self.leases.get(name).cloned();
-        let epoch = match &held {
+        let epoch = match held {
             None => 1,
             Some(lease) if lease.holder == Some(holder) => lease.epoch,
             Some(lease) if lease.holder.is_some() && lease.until > now => return None,
             Some(lease) => lease.epoch + 1,
         };
-        // Who follows on one that died finds nothing.
-        let handover = held
-            .filter(|held| held.holder.is_none() || held.holder == Some(holder))
-            .and_then(|held| held.handover);
-        self.leases.insert(name.to_owned(), LeaseState { holder: Some(holder), epoch, until, handover });
+        self.leases.insert(name.to_owned(), LeaseState { holder: Some(holder), epoch, until });
         Some(Lease { name: name.to_owned(), holder, epoch })
     }
 
@@ -92,15 +87,10 @@ impl Presence {
         self.held(lease).map(|held| held.until = now.saturating_add(ttl)).is_some()
     }
 
-    pub fn release_lease(&mut self, lease: &Lease, handover: Option<Value>) {
+    pub fn release_lease(&mut self, lease: &Lease) {
         if let Some(held) = self.held(lease) {
             held.holder = None;
-            held.handover = handover;
         }
-    }
-
-    pub fn lease_handover(&mut self, lease: &Lease) -> Option<Value> {
-        self.held(lease)?.handover.clone()
     }
 
     pub fn renew_gateway(&mut self, gateway: Uuid, internal_address: &str, now: i64, ttl: i64) -> bool {
@@ -109,6 +99,7 @@ impl Presence {
         let term = Gateway {
             internal_address: internal_address.to_owned(),
             until: now.saturating_add(ttl),
+            since: before.filter(|_| !lapsed).map_or(now, |held| held.since),
             name: before.and_then(|held| held.name.clone()),
         };
         self.gateways.insert(gateway, term);
@@ -295,13 +286,14 @@ impl Presence {
     }
 
     pub fn heartbeats(&self, now: i64) -> Vec<HeartbeatRow> {
-        let served = self.gateways.values().any(|gateway| gateway.until > now);
+        let in_term = self.gateways.values().filter(|gateway| gateway.until > now);
+        let served_since = in_term.map(|gateway| gateway.since).min();
         let row = |(heartbeat, at): &(Heartbeat, i64)| HeartbeatRow {
             heartbeat: heartbeat.clone(),
             at: *at,
             age: Duration::from_micros(u64::try_from(now - at).unwrap_or(0)),
             now,
-            served,
+            served_since,
         };
         self.heartbeats.values().map(row).collect()
     }

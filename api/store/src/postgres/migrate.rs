@@ -43,7 +43,7 @@ pub const MIGRATIONS: &[(i64, &str, &str)] = &[
     (15, "spans", include_str!("../../../../migrations/0015_spans.sql")),
     (16, "put_back", include_str!("../../../../migrations/0016_put_back.sql")),
     (17, "unseen_gateways", include_str!("../../../../migrations/0017_unseen_gateways.sql")),
-    (18, "handover", include_str!("../../../../migrations/0018_handover.sql")),
+    (18, "failover", include_str!("../../../../migrations/0018_failover.sql")),
 ];
 
 /// Held while migrating; another than the driver's own, which does not cover the making of its table.

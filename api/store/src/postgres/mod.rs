@@ -69,7 +69,6 @@ use bytes::Bytes;
 use futures::FutureExt;
 use horchestra_core::kind::Kind;
 use parking_lot::Mutex;
-use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgConnectOptions;
 use tokio::sync::watch;
@@ -347,12 +346,8 @@ impl Backend for PostgresBackend {
         self.prolong_lease(lease, ttl).boxed()
     }
 
-    fn release_lease<'a>(&'a self, lease: &'a Lease, handover: Option<&'a Value>) -> Answer<'a, ()> {
-        self.give_up_lease(lease, handover).boxed()
-    }
-
-    fn lease_handover<'a>(&'a self, lease: &'a Lease) -> Answer<'a, Option<Value>> {
-        self.read_lease_handover(lease).boxed()
+    fn release_lease<'a>(&'a self, lease: &'a Lease) -> Answer<'a, ()> {
+        self.give_up_lease(lease).boxed()
     }
 
     fn lease_hints(&self) -> watch::Receiver<u64> {

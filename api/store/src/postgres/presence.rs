@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
@@ -52,25 +51,10 @@ impl PostgresBackend {
         Ok(!self.prolong(statements::RENEW_LEASE, query).await?.is_empty())
     }
 
-    pub(super) async fn give_up_lease(
-        &self,
-        lease: &Lease,
-        handover: Option<&Value>,
-    ) -> Result<(), BackendError> {
-        let query = sqlx::query(statements::RELEASE_LEASE.sql)
-            .bind(&lease.name)
-            .bind(lease.holder)
-            .bind(lease.epoch)
-            .bind(handover.map(Value::to_string));
+    pub(super) async fn give_up_lease(&self, lease: &Lease) -> Result<(), BackendError> {
+        let query =
+            sqlx::query(statements::RELEASE_LEASE.sql).bind(&lease.name).bind(lease.holder).bind(lease.epoch);
         self.change(statements::RELEASE_LEASE, query).await.map(drop)
-    }
-
-    pub(super) async fn read_lease_handover(&self, lease: &Lease) -> Result<Option<Value>, BackendError> {
-        let query = sqlx::query(statements::LEASE_HANDOVER.sql).bind(&lease.name).bind(lease.epoch);
-        let rows = self.read(statements::LEASE_HANDOVER, query).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let handover: String = row.try_get(0).map_err(errors::of_read)?;
-        Ok(serde_json::from_str(&handover).ok())
     }
 
     pub(super) async fn prolong_gateway(
@@ -356,6 +340,6 @@ fn heartbeat(row: &PgRow) -> Result<HeartbeatRow, sqlx::Error> {
         at: row.try_get("at")?,
         age: age(row)?,
         now: row.try_get("now")?,
-        served: row.try_get("served")?,
+        served_since: row.try_get("served_since")?,
     })
 }

@@ -351,17 +351,10 @@ pub const RENEW_LEASE: Statement = keyed(
      where l.name = $1 and l.holder = $2 and l.epoch = $3 and exists (select 1 from horchestra.lease_epochs e \
      where e.name = $1 and e.epoch = $3 and e.held) returning l.epoch",
 );
-/// $4: JSON. Those who wait for a lease are told of it.
+/// Those who wait for a lease are told of it.
 pub const RELEASE_LEASE: Statement = keyed(
     "release_lease",
-    "select horchestra.hand_lease_over($1::text, $2::uuid, $3::bigint, $4::text::jsonb), \
-     pg_notify('horchestra', 'lease')",
-);
-/// $1 name, $2 epoch. JSON; no row: the holder before left nothing.
-pub const LEASE_HANDOVER: Statement = keyed(
-    "lease_handover",
-    "select e.handover::text from horchestra.lease_epochs e \
-     where e.name = $1 and e.epoch = $2 and e.held and e.handover is not null",
+    "select horchestra.release_lease($1::text, $2::uuid, $3::bigint), pg_notify('horchestra', 'lease')",
 );
 
 /// What the server knows of itself: rows of (what, of which, number); see the crate's module `survey`. Tables that look

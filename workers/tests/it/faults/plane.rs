@@ -159,15 +159,14 @@ impl Plane {
     }
 
     pub async fn add_node(&mut self, name: &str, cores: &str) {
-        let store = self.store();
-        store.renew_gateway(self.gateway, "127.0.0.1:1", TERM).await.unwrap();
+        self.keep_gateway().await;
         let claim = SessionClaim {
             node: name.to_owned(),
             gateway: self.gateway,
             peer: "127.0.0.1:2".to_owned(),
             certificate: "00".repeat(32),
         };
-        let grant = store.claim_session(claim, Duration::ZERO).await.unwrap().expect("the session");
+        let grant = self.store().claim_session(claim, Duration::ZERO).await.unwrap().expect("the session");
         self.sessions.insert(name.to_owned(), grant);
         let status = json!({"ready": true, "capacity": {"cpu": cores, "memory": "256Gi"}});
         self.outside.register_node(&self.session(name), name, &status).await.unwrap();
@@ -317,12 +316,17 @@ impl Plane {
         if !self.served {
             return;
         }
-        self.store().renew_gateway(self.gateway, "127.0.0.1:1", TERM).await.unwrap();
+        self.keep_gateway().await;
         let speaking = self.sessions.keys().filter(|node| !self.silent.contains(*node));
         let beats: Vec<Heartbeat> = speaking
             .map(|node| Heartbeat { node: node.clone(), allocated_cpu: 0, allocated_memory: 0 })
             .collect();
         self.store().record_heartbeats(&beats).await.unwrap();
+    }
+
+    /// The gateway says that it is there.
+    pub async fn keep_gateway(&self) {
+        self.store().renew_gateway(self.gateway, "127.0.0.1:1", TERM).await.unwrap();
     }
 
     /// Nodes run what is placed on them, jobs to a good end, and let go of what is being deleted.

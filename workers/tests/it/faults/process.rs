@@ -95,12 +95,7 @@ impl Process {
         // It hears of changes, or asks; a look at the log now and then would help it out of every ignorance.
         let options = StoreOptions { poll: Duration::from_secs(24 * 3600), ..StoreOptions::default() };
         let service = connect(Arc::clone(&backend), options).await;
-        let mut loops: Vec<_> = loops(plane, &service).into_iter().zip(terms).collect();
-        for (reconciler, term) in &mut loops {
-            if let Some(handover) = plane.store().lease_handover(&term.lease).await.unwrap() {
-                reconciler.take_over(handover);
-            }
-        }
+        let loops = loops(plane, &service).into_iter().zip(terms).collect();
         Process { backend, service, careful: true, loops }
     }
 
@@ -138,16 +133,6 @@ impl Process {
     /// The term of a loop.
     pub fn term(&self, name: &str) -> &Term {
         &self.loops.iter().find(|(_, term)| term.lease.name == name).expect("a loop").1
-    }
-
-    /// It ends in good order, as when it is told to.
-    pub async fn resign(self, plane: &Plane) {
-        for (mut reconciler, term) in self.loops {
-            match reconciler.hand_over() {
-                Some(handover) => plane.store().hand_lease_over(&term.lease, &handover).await.unwrap(),
-                None => plane.store().release_lease(&term.lease).await.unwrap(),
-            }
-        }
     }
 
     /// Its leases are free again, as when their time is over.

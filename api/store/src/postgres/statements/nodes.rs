@@ -131,13 +131,15 @@ pub const RECORD_BEATS: Statement = keyed(
      allocated_memory = excluded.allocated_memory) \
      select node from t where not ours",
 );
+/// A term that ends much later than any would is none: the clock was set back.
 pub const HEARTBEATS: Statement = keyed(
     "heartbeats",
     "select node, allocated_cpu, allocated_memory, (extract(epoch from at) * 1000000)::bigint as at, \
      greatest(0, (extract(epoch from clock_timestamp() - at) * 1000000)::bigint) as age, \
      (extract(epoch from statement_timestamp()) * 1000000)::bigint as now, \
-     exists (select 1 from horchestra.gateways g where g.until > statement_timestamp()) as served \
-     from horchestra.heartbeats order by node",
+     (select (extract(epoch from min(g.since)) * 1000000)::bigint from horchestra.gateways g \
+     where g.until > statement_timestamp() and g.until <= statement_timestamp() + interval '10 minutes') \
+     as served_since from horchestra.heartbeats order by node",
 );
 
 /// $1 nodes.

@@ -5,10 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use horchestra_store::{
-    DeniedCertificates, Heartbeat, Lease, Pruned, Samples, SeenSession, SessionClaim, SessionGrant,
-    SessionRow,
+    DeniedCertificates, Heartbeat, Pruned, Samples, SeenSession, SessionClaim, SessionGrant, SessionRow,
 };
-use serde_json::json;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -44,36 +42,6 @@ pub async fn a_lease_has_one_holder_and_its_epoch_counts_holders(world: &World) 
     assert!(!within(store.renew_lease(&second, LONG)).await.expect("answered"), "released");
     let third = acquire(b, LONG).await.expect("free");
     assert!(third.epoch > second.epoch);
-}
-
-pub async fn what_is_left_with_a_lease_is_for_the_next_holder_alone(world: &World) {
-    let store = world.store().await;
-    let name = format!("lease-{}", Uuid::new_v4());
-    let acquire = async || {
-        let answer = within(store.acquire_lease(&name, Uuid::new_v4(), LONG)).await;
-        answer.expect("answered").expect("free")
-    };
-    let left = async |lease: &Lease| within(store.lease_handover(lease)).await.expect("answered");
-    let note = json!({"seen": 1_234_567_890_123_456_i64, "by": ["ä", null]});
-
-    let first = acquire().await;
-    assert_eq!(left(&first).await, None, "nobody was there before");
-    within(store.hand_lease_over(&first, &note)).await.expect("answered");
-    let second = acquire().await;
-    assert_eq!(left(&second).await.as_ref(), Some(&note));
-    assert_eq!(left(&second).await.as_ref(), Some(&note), "as often as it asks");
-    assert_eq!(left(&first).await, None);
-
-    // The second dies, and leaves nothing.
-    assert!(within(store.renew_lease(&second, Duration::ZERO)).await.expect("answered"));
-    let third = acquire().await;
-    assert_eq!(left(&third).await, None, "it was for another");
-    within(store.hand_lease_over(&second, &note)).await.expect("answered");
-    assert!(within(store.lease_left(&name)).await.expect("answered").is_some(), "the third holds it");
-
-    within(store.release_lease(&third)).await.expect("answered");
-    let fourth = acquire().await;
-    assert_eq!(left(&fourth).await, None, "nothing was left");
 }
 
 pub async fn one_of_two_processes_gets_the_lease(world: &World) {
@@ -247,14 +215,44 @@ pub async fn heartbeats_are_kept_with_their_age(world: &World) {
     assert_eq!(beats, [beat("a", 1), beat("b", 5)]);
     assert!(rows.iter().all(|row| row.age < PATIENCE && row.at > 0));
     assert!(rows[0].at <= rows[1].at);
-    assert!(rows.iter().all(|row| row.at <= row.now && !row.served), "no gateway is there");
-    let gateway = Uuid::new_v4();
-    for (ttl, served) in [(LONG, true), (Duration::ZERO, false)] {
-        within(store.renew_gateway(gateway, "127.0.0.1:1", ttl)).await.expect("renewed");
-        let rows = within(store.heartbeats()).await.expect("read");
-        assert!(rows.len() == 2 && rows.iter().all(|row| row.served == served), "{rows:?}");
-    }
+    assert!(rows.iter().all(|row| row.at <= row.now));
     assert_eq!(within(store.fresh()).await.expect("fresh").revision(), base, "no object changed");
+}
+
+pub async fn heartbeats_come_with_the_time_since_which_gateways_could_hear_them(world: &World) {
+    let store = world.store().await;
+    let beat = Heartbeat { node: "a".into(), allocated_cpu: 0, allocated_memory: 0 };
+    within(store.record_heartbeats(&[beat])).await.expect("recorded");
+    let seen = async || {
+        let rows = within(store.heartbeats()).await.expect("read");
+        assert_eq!(rows.len(), 1);
+        (rows[0].served_since, rows[0].now)
+    };
+    let renew = async |gateway, ttl| {
+        within(store.renew_gateway(gateway, "127.0.0.1:1", ttl)).await.expect("renewed");
+    };
+    let (first, second) = (Uuid::new_v4(), Uuid::new_v4());
+    let (nobody, begun) = seen().await;
+    assert_eq!(nobody, None, "no gateway is there");
+
+    renew(first, LONG).await;
+    let (since, now) = seen().await;
+    let since = since.expect("a gateway is there");
+    assert!(begun <= since && since <= now, "{begun} {since} {now}");
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    renew(first, LONG).await;
+    renew(second, LONG).await;
+    assert_eq!(seen().await.0, Some(since), "the first one is there all the time");
+
+    within(store.retire_gateway(first)).await.expect("retired");
+    let later = seen().await.0.expect("the second one is there");
+    assert!(later > since);
+    renew(second, Duration::ZERO).await;
+    let (nobody, lapsed) = seen().await;
+    assert_eq!(nobody, None, "its term is over");
+    renew(second, LONG).await;
+    let back = seen().await.0.expect("it is back");
+    assert!(back >= lapsed, "what was before its absence does not count: {back} {lapsed}");
 }
 
 pub async fn heartbeats_of_a_session_that_was_lost_are_not_kept(world: &World) {

@@ -292,7 +292,7 @@ async fn programs_of_the_last_release_hear_what_is_announced() {
     let backend = connect(&database);
     backend.commit(&[item(vec![create(&app("a"), "1")])], Uuid::new_v4()).await.expect("an answer");
     let lease = backend.acquire_lease("x", Uuid::new_v4(), Duration::from_secs(60)).await.expect("an answer");
-    backend.release_lease(&lease.expect("nobody else has it"), None).await.expect("an answer");
+    backend.release_lease(&lease.expect("nobody else has it")).await.expect("an answer");
     let mut heard = BTreeSet::new();
     while heard.len() < 2 {
         let said = tokio::time::timeout(Duration::from_secs(30), listener.recv())

@@ -52,7 +52,7 @@ async fn the_server_tells_of_tables_leases_and_what_holds_it_up() {
     sorts.dedup();
     assert_eq!(named, sorts.len(), "{sorts:?}");
 
-    backend.release_lease(&lease, None).await.unwrap();
+    backend.release_lease(&lease).await.unwrap();
     let mut other = PgConnection::connect(database.url()).await.unwrap();
     sqlx::raw_sql("begin; select 1").execute(&mut other).await.unwrap();
     eventually(Duration::from_secs(20), async || {

@@ -1,26 +1,8 @@
--- What a leader that gives its lease up leaves to the next one: what that one would know, had it been there before.
-alter table horchestra.lease_epochs add column handover jsonb;
+-- What must not be confused by a failover of the server, a clock that was set, or the death of a leader.
 
--- As release_lease in 0004, with something to leave behind.
-create function horchestra.hand_lease_over(name_ text, holder_ uuid, epoch_ bigint, handover_ jsonb) returns void
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform pg_advisory_xact_lock(7239181146252901);
-    update horchestra.lease_epochs y set held = false, handover = handover_
-        where y.name = name_ and y.epoch = epoch_ and y.held
-          and exists (select 1 from horchestra.leases x where x.name = name_ and x.holder = holder_);
-end $$;
-
--- Programs from before this migration leave nothing.
-create or replace function horchestra.release_lease(name_ text, holder_ uuid, epoch_ bigint) returns void
-language sql volatile security definer set search_path = pg_catalog, pg_temp as $$
-    select horchestra.hand_lease_over($1, $2, $3, null)
-$$;
-
--- As in 0004, but for three things. What was left is for the very next holder: who follows on one that died finds
--- nothing. Epochs grow by more than one, and by nobody knows how much: a server that has lost its last moments in a
--- failover would otherwise give one away a second time, while its first holder still acts. And a term that ends much
--- later than any would is cut short: the clock was set back, and its holder may be dead.
+-- As in 0004, but for two things. Epochs grow by more than one, and by nobody knows how much: a server that has lost its
+-- last moments in a failover would otherwise give one away a second time, while its first holder still acts. And a term
+-- that ends much later than any would is cut short: the clock was set back, and its holder may be dead.
 create or replace function horchestra.acquire_lease(name_ text, holder_ uuid, ttl interval) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -58,9 +40,7 @@ begin
         return null;
     end if;
     fresh := e.epoch + fresh;
-    update horchestra.lease_epochs y set epoch = fresh, held = true,
-            handover = case when y.held then null else y.handover end
-        where y.name = name_;
+    update horchestra.lease_epochs y set epoch = fresh, held = true where y.name = name_;
     update horchestra.leases x set holder = holder_, epoch = fresh, until = now_ + ttl where x.name = name_;
     return fresh;
 end $$;
@@ -94,3 +74,16 @@ begin
             opened_at = excluded.opened_at;
     return query select fresh, session_;
 end $$;
+
+-- Since when a gateway has been in its term without a break, and nodes could be heard there. Whoever begins to look at
+-- heartbeats knows by it that somebody was there to record them, though nobody looked.
+alter table horchestra.gateways add column since timestamptz not null default clock_timestamp();
+
+-- By a trigger, so that programs from before this migration keep it as well.
+create function horchestra.gateway_is_back() returns trigger language plpgsql as $$
+begin
+    new.since := clock_timestamp();
+    return new;
+end $$;
+create trigger gateway_is_back before update of until on horchestra.gateways
+    for each row when (old.until <= clock_timestamp()) execute function horchestra.gateway_is_back();
