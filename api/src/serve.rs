@@ -172,7 +172,7 @@ async fn process(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),
         denials = Denials::read_patiently(&store, deny) => denials,
     };
-    tasks.spawn("denied-certificates", denials.follow(interval, tasks.stopping().clone()));
+    tasks.vital("denied-certificates", denials.follow(interval, tasks.stopping().clone()));
     let ring = secret_keys.as_ref().map(SecretKeys::ring);
     let missing = tokio::select! {
         () = shutdown.draining().cancelled() => return Ok(shutdown.finish(&tasks).await),

@@ -111,20 +111,21 @@ impl Gate {
     }
 
     /// Starts what runs for all sessions. It ends when `stop` is cancelled, which is to happen after the
-    /// sessions have been sent away ([`Gate::drain`]).
+    /// sessions have been sent away ([`Gate::drain`]). A gateway that lacks one of these serves nobody well; usage alone
+    /// may be missing.
     pub fn start(self: &Arc<Self>, stop: &CancellationToken) {
-        self.tasks.spawn("term", term::renew(Arc::clone(self), stop.clone()));
-        self.tasks.spawn("term-supervision", term::supervise(Arc::clone(self), stop.clone()));
-        self.tasks.spawn("desired-state", feed::run(Arc::clone(self), stop.clone()));
-        self.tasks.spawn("holds", holds::run(Arc::clone(self), stop.clone()));
-        self.tasks.spawn("records", records::run(Arc::clone(self), stop.clone()));
-        self.tasks.spawn("fleet", publish::run(Arc::clone(self), stop.clone()));
-        self.tasks.spawn("addresses", addresses::run(Arc::clone(self), stop.clone()));
+        self.tasks.vital("term", term::renew(Arc::clone(self), stop.clone()));
+        self.tasks.vital("term-supervision", term::supervise(Arc::clone(self), stop.clone()));
+        self.tasks.vital("desired-state", feed::run(Arc::clone(self), stop.clone()));
+        self.tasks.vital("holds", holds::run(Arc::clone(self), stop.clone()));
+        self.tasks.vital("records", records::run(Arc::clone(self), stop.clone()));
+        self.tasks.vital("fleet", publish::run(Arc::clone(self), stop.clone()));
+        self.tasks.vital("addresses", addresses::run(Arc::clone(self), stop.clone()));
         let (gate, until) = (Arc::clone(self), stop.clone());
-        self.tasks.spawn("opened-secrets", async move { gate.opened.sweep(&until).await });
-        self.tasks.spawn("session-claims", rows::claim(Arc::clone(self), stop.clone()));
-        self.tasks.spawn("session-releases", rows::release(Arc::clone(self), stop.clone()));
-        self.tasks.spawn("heartbeats", beats::run(Arc::clone(self), stop.clone()));
+        self.tasks.vital("opened-secrets", async move { gate.opened.sweep(&until).await });
+        self.tasks.vital("session-claims", rows::claim(Arc::clone(self), stop.clone()));
+        self.tasks.vital("session-releases", rows::release(Arc::clone(self), stop.clone()));
+        self.tasks.vital("heartbeats", beats::run(Arc::clone(self), stop.clone()));
         self.tasks.spawn("samples", samples::run(Arc::clone(self), stop.clone()));
     }
 

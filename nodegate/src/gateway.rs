@@ -94,8 +94,8 @@ impl Gateway {
             splicer: Splicer::new(&settings.api_backends, settings.splice, gate.metrics.transport.clone()),
             ..listening(&tls.nodes, NODE_STREAMS)
         };
-        tasks.spawn("node-listener", one_address.run(nodes, front, accepting.clone()));
-        tasks.spawn(
+        tasks.vital("node-listener", one_address.run(nodes, front, accepting.clone()));
+        tasks.vital(
             "internal-listener",
             listening(&tls.internal, INTERNAL_STREAMS).run(internal, relay, accepting.clone()),
         );

@@ -100,7 +100,7 @@ async fn process(args: Args) -> anyhow::Result<ExitCode> {
         code = shutdown.finish(&tasks) => return Ok(code),
     };
     tasks
-        .spawn("denied-certificates", denials.follow(args.tls.tls_reload_interval, tasks.stopping().clone()));
+        .vital("denied-certificates", denials.follow(args.tls.tls_reload_interval, tasks.stopping().clone()));
     // Said, and no more: nodes have to be heard and their Applications kept whether or not Secrets open.
     let ring = secret_keys.as_deref().map(SecretKeys::ring);
     let missing = tokio::select! {
@@ -158,7 +158,7 @@ fn load_tls(args: &Args, tasks: &Tasks) -> anyhow::Result<GatewayTls> {
     let tls = GatewayTls::load(serving, &args.tls.tls_ca, peer, &args.peer.peer_ca)?;
     for server in [&tls.nodes, &tls.internal] {
         let follow = Arc::clone(server).follow(args.tls.tls_reload_interval, tasks.stopping().clone());
-        tasks.spawn("tls-files", follow);
+        tasks.vital("tls-files", follow);
     }
     Ok(tls)
 }
@@ -181,7 +181,7 @@ fn follow_keys(
         }
     });
     let (keys, gate, stopping) = (Arc::clone(keys), Arc::clone(gate), tasks.stopping().clone());
-    tasks.spawn("secret-keys", async move {
+    tasks.vital("secret-keys", async move {
         let reload = async || {
             let changed = sealing::reload(&keys, &gate.store).await?;
             if changed {
@@ -216,7 +216,7 @@ fn load_tokens(args: &Args, issuer: Option<&str>) -> anyhow::Result<Tokens> {
 /// Takes up changes of the files that tokens are made with.
 fn follow_tokens(gate: &Arc<Gate>, interval: Duration, tasks: &Tasks) {
     let (gate, stopping) = (Arc::clone(gate), tasks.stopping().clone());
-    tasks.spawn("token-files", async move {
+    tasks.vital("token-files", async move {
         let reload = || {
             let changed = gate.tokens.reload();
             if let Ok(true) = changed {

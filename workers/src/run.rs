@@ -185,6 +185,6 @@ impl Start<'_> {
     fn run<R: Reconciler>(&self, reconciler: R) {
         let name = reconciler.name();
         let runner = Runner::new(reconciler, self.store.clone(), self.options.clone(), self.metrics.clone());
-        self.tasks.spawn(name, runner.run(self.shutdown.stopping().clone()));
+        self.tasks.vital(name, runner.run(self.shutdown.stopping().clone()));
     }
 }

@@ -57,7 +57,7 @@ impl Shutdown {
     }
 
     /// The same steps, begun only by [`Shutdown::begin`] and [`Shutdown::fail`]: for tests. `tasks` is what
-    /// stops in the second step.
+    /// stops in the second step, and what fails with a vital task.
     pub fn without_signals(args: &ShutdownArgs, tasks: &Tasks) -> Shutdown {
         let state = State {
             draining: CancellationToken::new(),
@@ -66,7 +66,9 @@ impl Shutdown {
             delay: args.shutdown_delay,
             timeout: args.shutdown_timeout,
         };
-        Shutdown { state: Arc::new(state) }
+        let shutdown = Shutdown { state: Arc::new(state) };
+        tasks.end_with(&shutdown);
+        shutdown
     }
 
     /// Cancelled in the first step.

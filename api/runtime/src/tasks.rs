@@ -4,7 +4,7 @@
 //! the process looks well and does nothing. So tasks are spawned here only. A panic is caught, logged with the
 //! task's name and counted; what happens then is said where the task is spawned: nothing
 //! ([`Tasks::spawn`]), a new attempt after a pause ([`Tasks::supervise`]), or the end of the process
-//! ([`Tasks::essential`]).
+//! ([`Tasks::vital`], and [`Tasks::essential`] for what may not even end in order).
 //!
 //! Not promised: a task that blocks its thread, or ignores the stopping token past the deadline, is only
 //! named and aborted, and an abort takes effect at its next await.
@@ -12,8 +12,8 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -45,6 +45,8 @@ struct Set {
     running: Mutex<HashMap<u64, Running>>,
     next: AtomicU64,
     metrics: TaskMetrics,
+    /// The end of the process that these tasks belong to.
+    shutdown: OnceLock<Shutdown>,
 }
 
 #[derive(Debug)]
@@ -81,6 +83,7 @@ impl Tasks {
                 running: Mutex::default(),
                 next: AtomicU64::new(0),
                 metrics,
+                shutdown: OnceLock::new(),
             }),
         }
     }
@@ -133,6 +136,24 @@ impl Tasks {
                 metrics.restarts.get_or_create(&TaskLabels { task: name }).inc();
             }
         });
+    }
+
+    /// Runs `work` once, which may end by itself; should it panic before the process is stopping, the process ends, for
+    /// somebody to start it again: what only looks alive helps nobody.
+    pub fn vital(&self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+        let set = Arc::clone(&self.set);
+        self.start(name, true, async move {
+            let Err(panic) = AssertUnwindSafe(work).catch_unwind().await else { return };
+            note_panic(name, &set.metrics, &*panic);
+            if let Some(shutdown) = set.shutdown.get().filter(|_| !set.stopping.is_cancelled()) {
+                shutdown.fail(format!("the task {name} panicked: {}", panic_text(&*panic)));
+            }
+        });
+    }
+
+    /// Whose end a panic of a [vital](Tasks::vital) task is; the first one that is said.
+    pub(crate) fn end_with(&self, shutdown: &Shutdown) {
+        let _ = self.set.shutdown.set(shutdown.clone());
     }
 
     /// Runs `work` once; should it end before the process is stopping, in whatever way, the process ends.

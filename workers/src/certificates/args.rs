@@ -101,7 +101,7 @@ impl SignerArgs {
                 let signer = FileSigner::load(ca, key, self.node_cert_ttl).map_err(SignerError::Authority)?;
                 let signer = Arc::new(signer);
                 let following = Arc::clone(&signer).follow(interval, tasks.stopping().clone());
-                tasks.spawn("signer-files", following);
+                tasks.vital("signer-files", following);
                 Ok(Some(signer))
             }
             _ => Ok(None),
@@ -137,9 +137,9 @@ impl SignerArgs {
         let signer = signer.map_err(SignerError::Vault)?;
         if let Some(role) = &self.pki_vault_self_role {
             let renewal = SelfRenewal::new(vault, role, pair).map_err(SignerError::Vault)?;
-            tasks.spawn("vault-credential", renewal.run(tasks.stopping().clone()));
+            tasks.vital("vault-credential", renewal.run(tasks.stopping().clone()));
         }
-        tasks.spawn("signer-files", tls.follow(self.signer_reload_interval, tasks.stopping().clone()));
+        tasks.vital("signer-files", tls.follow(self.signer_reload_interval, tasks.stopping().clone()));
         Ok(Arc::new(signer))
     }
 }

@@ -97,6 +97,19 @@ async fn a_process_that_lost_an_essential_task_ends_with_a_failure() {
 }
 
 #[tokio::test]
+async fn a_process_ends_with_a_vital_task_that_panics_and_not_with_one_that_ends() {
+    let tasks = tasks();
+    let shutdown = Shutdown::without_signals(&args(DEADLINE * 10), &tasks);
+    tasks.spawn("visitor", async { panic!("on purpose") });
+    tasks.vital("errand", async {});
+    eventually(DEADLINE, async || tasks.names().is_empty()).await;
+    assert!(!shutdown.draining().is_cancelled());
+    tasks.vital("heartbeats", async { panic!("on purpose") });
+    let code = tokio::time::timeout(DEADLINE, shutdown.finish(&tasks)).await.unwrap();
+    assert!(same(code, ExitCode::FAILURE));
+}
+
+#[tokio::test]
 async fn an_essential_task_may_end_once_the_process_is_stopping() {
     let tasks = tasks();
     let shutdown = Shutdown::without_signals(&args(Duration::ZERO), &tasks);
