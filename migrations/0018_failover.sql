@@ -79,11 +79,13 @@ end $$;
 -- heartbeats knows by it that somebody was there to record them, though nobody looked.
 alter table horchestra.gateways add column since timestamptz not null default clock_timestamp();
 
--- By a trigger, so that programs from before this migration keep it as well.
+-- By a trigger, so that programs from before this migration keep it as well. A term that comes to end earlier than it did
+-- shows that the clock was set back: how old a heartbeat of before is, nobody knows then.
 create function horchestra.gateway_is_back() returns trigger language plpgsql as $$
 begin
     new.since := clock_timestamp();
     return new;
 end $$;
 create trigger gateway_is_back before update of until on horchestra.gateways
-    for each row when (old.until <= clock_timestamp()) execute function horchestra.gateway_is_back();
+    for each row when (old.until <= clock_timestamp() or new.until < old.until)
+    execute function horchestra.gateway_is_back();

@@ -4,17 +4,18 @@
 //! no clock of ours takes part. What *does* need care is our own absence: a heartbeat that is old because
 //! nobody recorded it says nothing about its node. So the time since which recording has been observable
 //! ("back") is kept beside them. It starts anew with a term, after a read that failed, after a pause of
-//! this process, and when the database's clock was set: ages across such a moment say nothing.
+//! this process, and when the database's clock was set: silence across such a moment says nothing.
 //!
 //! Gateways are the ones who hear. While not a single one of them is within its term, nobody is silent: what counts
 //! as silence begins when one is back ("listening").
 //!
 //! Silence has to be watched; a voice has not. That a node was heard shows as well to who has only just begun to look,
 //! provided that some gateway has been there without a break ever since ("since"). So a new leader places at once, and
-//! gives every node the full timeout before it is called silent.
+//! gives every node the full timeout before it is called silent. Across a moment at which the clock was set nobody's word
+//! counts: ages say nothing then.
 //!
 //! A heartbeat that lies in the future was recorded before the clock was set back. It shows that the node was
-//! heard of once, and not when.
+//! heard of once, and not when; nor does it once the clock has come to it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -39,6 +40,10 @@ pub struct Heartbeats {
     unserved: Option<i64>,
     /// The last moment at which the clock was found to have been set; same unit and clock.
     set: Option<i64>,
+    /// The moment of the last look, by this process's clock and by the database's.
+    looked: Option<(Instant, i64)>,
+    /// The heartbeats of nodes that lay in the future when they were first seen.
+    ahead: HashMap<String, i64>,
 }
 
 /// What was known at one moment.
@@ -48,7 +53,8 @@ pub struct Heard {
     pub now: i64,
     /// Since when heartbeats have been observed without a break.
     pub back: i64,
-    /// Since when, by all that is known, heartbeats have been recorded without a break. Not after `back`.
+    /// A heartbeat that is not older was heard by a control plane that has been there since: `back`, or since when a
+    /// gateway has been in its term without a break, whichever is earlier.
     pub since: i64,
     /// Since when, not before `back`, a gateway has been there to hear of nodes.
     pub listening: i64,
@@ -67,12 +73,27 @@ impl Heard {
 
 impl Heartbeats {
     pub fn new(timeout: Duration) -> Heartbeats {
-        Heartbeats { timeout, copy: None, back: None, unserved: None, set: None }
+        Heartbeats {
+            timeout,
+            copy: None,
+            back: None,
+            unserved: None,
+            set: None,
+            looked: None,
+            ahead: HashMap::new(),
+        }
     }
 
     /// Starts over: what was observed before does not count.
     pub fn forget(&mut self) {
         *self = Heartbeats::new(self.timeout);
+    }
+
+    /// Nobody watched for a while. What is known of the clock stays.
+    fn look_away(&mut self) {
+        self.copy = None;
+        self.back = None;
+        self.unserved = None;
     }
 
     /// The heartbeats, not older than a second.
@@ -89,7 +110,7 @@ impl Heartbeats {
         let rows = match store.heartbeats().await {
             Ok(rows) => rows,
             Err(error) => {
-                self.forget();
+                self.look_away();
                 return Err(error);
             }
         };
@@ -99,7 +120,8 @@ impl Heartbeats {
             tracing::warn!(
                 "the clock of the database was set; every node gets the full ready timeout from now"
             );
-            *self = Heartbeats { set: Some(now), ..Heartbeats::new(self.timeout) };
+            self.look_away();
+            self.set = Some(now);
         }
         // They are of one moment, and say the same of gateways.
         let served_since = rows.first().and_then(|row| row.served_since);
@@ -113,7 +135,14 @@ impl Heartbeats {
         let back = self.back.unwrap_or(now);
         // What gateways know of the time before the clock was set says nothing.
         let served_since = served_since.map_or(back, |since| since.max(self.set.unwrap_or(since)));
-        let at = |row: &HeartbeatRow| if row.at > now + AHEAD { LONG_AGO } else { row.at };
+        let is_ahead = |row: &HeartbeatRow| {
+            row.at > now + AHEAD || self.ahead.get(&row.heartbeat.node).is_some_and(|at| *at == row.at)
+        };
+        let ahead = rows.iter().filter(|row| is_ahead(row));
+        self.ahead = ahead.map(|row| (row.heartbeat.node.clone(), row.at)).collect();
+        let at = |row: &HeartbeatRow| {
+            if self.ahead.contains_key(&row.heartbeat.node) { LONG_AGO } else { row.at }
+        };
         let heard = Heard {
             now,
             back,
@@ -122,15 +151,17 @@ impl Heartbeats {
             last: rows.iter().map(|row| (row.heartbeat.node.clone(), at(row))).collect(),
             timeout: micros(self.timeout),
         };
-        self.copy = Some((Instant::now(), heard.clone()));
+        let looked = Instant::now();
+        self.looked = (now > 0).then_some((looked, now)).or(self.looked);
+        self.copy = Some((looked, heard.clone()));
         Ok(heard)
     }
 
     /// Whether the database's clock has moved otherwise than time has, by more than could be taken for silence.
     fn was_clock_set(&self, now: i64) -> bool {
-        let Some((at, heard)) = self.copy.as_ref().filter(|(_, heard)| heard.now > 0) else { return false };
-        let expected = heard.now.saturating_add(micros(at.elapsed()));
-        now.abs_diff(expected) > micros(self.timeout / 3).unsigned_abs()
+        let Some((at, then)) = self.looked else { return false };
+        let expected = then.saturating_add(micros(at.elapsed()));
+        now > 0 && now.abs_diff(expected) > micros(self.timeout / 3).unsigned_abs()
     }
 }
 

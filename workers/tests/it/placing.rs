@@ -260,6 +260,8 @@ enum Interim {
     GatewaysStillAway,
     NodeSilent,
     ClockSetBack,
+    /// By so little that its last heartbeat seems to be a recent one.
+    ClockSetBackUnderASilentNode,
     ClockSetForward,
 }
 
@@ -272,18 +274,20 @@ async fn a_new_leader_places_at_once_on_nodes_that_gateways_have_gone_on_hearing
         (Interim::GatewaysStillAway, false),
         (Interim::NodeSilent, false),
         (Interim::ClockSetBack, false),
+        (Interim::ClockSetBackUnderASilentNode, false),
         (Interim::ClockSetForward, false),
     ] {
         let Fleet { mut plane, processes: [leader] } = Fleet::of(&["n1"]).await;
         leader.leave(&plane).await;
         let rounds = match interim {
             Interim::Long | Interim::NodeSilent => 20,
+            Interim::ClockSetBackUnderASilentNode => 8,
             // Longer than a gateway's term, shorter than the ready timeout.
             Interim::GatewaysAway | Interim::GatewaysStillAway => 4,
             _ => 0,
         };
         plane.served = !matches!(interim, Interim::GatewaysAway | Interim::GatewaysStillAway);
-        if interim == Interim::NodeSilent {
+        if matches!(interim, Interim::NodeSilent | Interim::ClockSetBackUnderASilentNode) {
             plane.silent.insert("n1".to_owned());
         }
         for _ in 0..rounds {
@@ -292,6 +296,10 @@ async fn a_new_leader_places_at_once_on_nodes_that_gateways_have_gone_on_hearing
         match interim {
             Interim::GatewaysAway => plane.keep_gateway().await,
             Interim::ClockSetBack => plane.database.set_back(Duration::from_secs(3600)),
+            Interim::ClockSetBackUnderASilentNode => {
+                plane.database.set_back(Duration::from_secs(30));
+                plane.keep_gateway().await;
+            }
             // By less than what makes a session look abandoned.
             Interim::ClockSetForward => plane.database.advance(Duration::from_secs(100)),
             _ => {}
@@ -306,4 +314,45 @@ async fn a_new_leader_places_at_once_on_nodes_that_gateways_have_gone_on_hearing
         plane.settle(&mut next).await;
         assert_eq!(plane.placed_on("web").await.as_deref(), Some("n1"), "{interim:?}");
     }
+}
+
+/// A failover, and whether the clock of the new server is behind that of the old one.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_could_not_read_for_a_while_places_on_who_was_heard_meanwhile_if_the_clock_went_on() {
+    for (clock_set, at_once) in [(false, true), (true, false)] {
+        let Fleet { mut plane, mut processes } = Fleet::of(&["n1"]).await;
+        plane.silent.insert("n1".to_owned());
+        for _ in 0..6 {
+            plane.round(&mut processes).await;
+        }
+        processes[0].backend.set_cut_off(true);
+        plane.round(&mut processes).await;
+        if clock_set {
+            plane.database.set_back(Duration::from_secs(20));
+        }
+        processes[0].backend.set_cut_off(false);
+        plane.run("web", "1").await;
+        processes[0].pass().await.unwrap();
+        assert_eq!(plane.placed_on("web").await.is_some(), at_once, "clock set: {clock_set}");
+        plane.silent.clear();
+        plane.settle(&mut processes).await;
+        assert_eq!(plane.placed_on("web").await.as_deref(), Some("n1"), "clock set: {clock_set}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_that_the_clock_was_set_back_before_says_nothing_when_the_clock_comes_to_it() {
+    let Fleet { mut plane, mut processes } = Fleet::of(&["n1"]).await;
+    plane.silent.insert("n1".to_owned());
+    plane.database.set_back(Duration::from_secs(300));
+    for _ in 0..62 {
+        plane.round(&mut processes).await;
+    }
+    assert_eq!(plane.verdict("n1").await, "Unknown", "silent for longer than the ready timeout");
+    plane.run("web", "1").await;
+    plane.round(&mut processes).await;
+    assert_eq!(plane.placed_on("web").await, None);
+    plane.silent.clear();
+    plane.settle(&mut processes).await;
+    assert_eq!(plane.placed_on("web").await.as_deref(), Some("n1"));
 }

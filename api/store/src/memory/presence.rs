@@ -6,11 +6,15 @@ use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 use uuid::Uuid;
 
+use super::micros;
 use crate::backend::Pruned;
 use crate::presence::{
     DeniedCertificates, Heartbeat, HeartbeatRow, Lease, Samples, SamplesRow, SeenSession, SessionClaim,
     SessionGrant, SessionRow, TokenForm,
 };
+
+/// No gateway's term is longer.
+const LONGEST_TERM: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Default)]
 pub(super) struct Presence {
@@ -96,10 +100,13 @@ impl Presence {
     pub fn renew_gateway(&mut self, gateway: Uuid, internal_address: &str, now: i64, ttl: i64) -> bool {
         let before = self.gateways.get(&gateway);
         let lapsed = before.is_some_and(|held| held.until <= now);
+        let until = now.saturating_add(ttl);
+        // One that comes to end earlier than it did: the clock was set back.
+        let unbroken = before.filter(|held| !lapsed && held.until <= until);
         let term = Gateway {
             internal_address: internal_address.to_owned(),
-            until: now.saturating_add(ttl),
-            since: before.filter(|_| !lapsed).map_or(now, |held| held.since),
+            until,
+            since: unbroken.map_or(now, |held| held.since),
             name: before.and_then(|held| held.name.clone()),
         };
         self.gateways.insert(gateway, term);
@@ -286,7 +293,9 @@ impl Presence {
     }
 
     pub fn heartbeats(&self, now: i64) -> Vec<HeartbeatRow> {
-        let in_term = self.gateways.values().filter(|gateway| gateway.until > now);
+        // A term that ends much later than any would is none: the clock was set back.
+        let latest = now.saturating_add(micros(LONGEST_TERM));
+        let in_term = self.gateways.values().filter(|gateway| gateway.until > now && gateway.until <= latest);
         let served_since = in_term.map(|gateway| gateway.since).min();
         let row = |(heartbeat, at): &(Heartbeat, i64)| HeartbeatRow {
             heartbeat: heartbeat.clone(),

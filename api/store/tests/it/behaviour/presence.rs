@@ -253,6 +253,15 @@ pub async fn heartbeats_come_with_the_time_since_which_gateways_could_hear_them(
     renew(second, LONG).await;
     let back = seen().await.0.expect("it is back");
     assert!(back >= lapsed, "what was before its absence does not count: {back} {lapsed}");
+
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    renew(second, LONG / 2).await;
+    let set_back = seen().await.0.expect("it is there");
+    assert!(set_back > back, "a term that comes to end earlier: the clock was set back");
+    renew(second, LONG).await;
+    assert_eq!(seen().await.0, Some(set_back));
+    renew(second, LONG * 2).await;
+    assert_eq!(seen().await.0, None, "no term is that long");
 }
 
 pub async fn heartbeats_of_a_session_that_was_lost_are_not_kept(world: &World) {
