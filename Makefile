@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build up down status test lint soak upgrade-test bench bench-scheduler compose-test instructions \
+.PHONY: help build postgresql up down status test lint soak upgrade-test bench bench-scheduler compose-test instructions \
 	record-release
 
 # Options of `make up`, as variables: make up NODES=5 API_REPLICAS=2 DETACH=1
@@ -24,7 +24,15 @@ build: ## Build every binary (development profile)
 	@command -v $(firstword $(CARGO)) >/dev/null || { echo "error: there is no $(firstword $(CARGO)): install Rust (https://rustup.rs)" >&2; exit 1; }
 	$(CARGO) build --locked $(BINARIES)
 
-up: build ## Start a whole stack on this machine (DETACH=1: in the background)
+# What is missing is better said before a build than after it. As root the package is installed where that is possible.
+postgresql:
+	@test -n "$(DATABASE_URL)" || [ "$$(id -u)" = 0 ] || command -v postgres >/dev/null || \
+	{ command -v pg_config >/dev/null && [ -x "$$(pg_config --bindir)/postgres" ]; } || \
+	compgen -G '/usr/lib*/postgresql/*/bin/postgres' >/dev/null || \
+	{ echo "error: there are no PostgreSQL server programs (initdb, postgres): install PostgreSQL 14 or later" \
+	"(Debian and Ubuntu: the package postgresql), or name a database in DATABASE_URL" >&2; exit 1; }
+
+up: postgresql build ## Start a whole stack on this machine (DETACH=1: in the background)
 	@$(LOCAL) up $(if $(filter 1,$(DETACH)),--detach)
 
 down: ## Stop the stack; its data stays

@@ -1,6 +1,7 @@
 //! `down`: ends a stack, whoever started it and however it ended.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ pub fn stop_leftovers(layout: &Layout) -> Result<()> {
             if name.starts_with(prefix) {
                 stop_foreign(pid, Signal::SIGTERM, Duration::from_secs(10))
                     .with_context(|| format!("stopping {name}"))?;
-                fs::remove_file(layout.pid_of(&name))?;
+                forget(&layout.pid_of(&name))?;
             }
         }
         if prefix == "agent-" {
@@ -46,10 +47,20 @@ pub fn stop_leftovers(layout: &Layout) -> Result<()> {
     }
     if let Some(pid) = running(&layout.pid_of("postgres"), &PROGRAMS) {
         stop_foreign(pid, Signal::SIGINT, Duration::from_secs(30)).context("stopping PostgreSQL")?;
-        fs::remove_file(layout.pid_of("postgres"))?;
+        forget(&layout.pid_of("postgres"))?;
     }
     postgres::tidy(layout);
     Ok(())
+}
+
+/// Somebody who starts a stack at the same moment tidies up as well.
+fn forget(file: &Path) -> Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", file.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn stop_workloads(layout: &Layout) -> Result<()> {

@@ -135,9 +135,14 @@ impl Layout {
         self.agents().join(node)
     }
 
-    /// Written when everything is ready, removed when the stack goes down.
+    /// Written when everything is ready, removed when the stack goes down: the pid of its supervisor.
     pub fn ready(&self) -> PathBuf {
         self.run().join("ready")
+    }
+
+    /// Whether the stack of this supervisor is ready. One that was killed leaves the word of its own behind.
+    pub fn is_ready(&self, supervisor: i32) -> bool {
+        fs::read_to_string(self.ready()).is_ok_and(|pid| pid.trim() == supervisor.to_string())
     }
 }
 

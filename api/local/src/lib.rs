@@ -25,6 +25,7 @@ mod stack;
 pub mod status;
 mod up;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
@@ -54,10 +55,9 @@ fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }
 
-/// Progress and answers go to standard output: this is a program for people.
-#[allow(clippy::print_stdout)]
+/// Progress and answers go to standard output: this is a program for people. Whoever closes it has read enough.
 pub(crate) fn say(text: &str) {
-    println!("{text}");
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 #[allow(clippy::print_stderr)]

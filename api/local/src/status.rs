@@ -104,10 +104,10 @@ const NOT_RUNNING: &str = "not running";
 impl Stack {
     fn of(layout: &Layout) -> Result<Stack> {
         let supervisor = running(&layout.pid_of("supervisor"), &["horchestra-local"]);
-        let state = match (supervisor, layout.ready().exists()) {
-            (Some(_), true) => "ready",
-            (Some(_), false) => "starting or stopping",
-            (None, _) => NOT_RUNNING,
+        let state = match supervisor {
+            Some(pid) if layout.is_ready(pid) => "ready",
+            Some(_) => "starting or stopping",
+            None => NOT_RUNNING,
         };
         let address = |name: &str| {
             let port = fs::read_to_string(layout.port_of(name)).ok()?;

@@ -71,7 +71,7 @@ pub fn detach(home: &Path, args: &UpArgs) -> Result<()> {
     let mut supervisor = command.spawn().context("starting the supervisor")?;
     loop {
         seen = show_news(&log_path, seen)?;
-        if layout.ready().exists() {
+        if layout.is_ready(i32::try_from(supervisor.id())?) {
             return Ok(());
         }
         if let Some(status) = supervisor.try_wait()? {
@@ -84,7 +84,7 @@ pub fn detach(home: &Path, args: &UpArgs) -> Result<()> {
 
 /// Until the stack that somebody else has started is ready.
 fn wait_for_another(layout: &Layout, pid: i32) -> Result<()> {
-    while !layout.ready().exists() {
+    while !layout.is_ready(pid) {
         if running(&layout.pid_of(SUPERVISOR), &["horchestra-local"]) != Some(pid) {
             bail!("it has ended meanwhile; logs are in {}", layout.logs().display());
         }
@@ -208,7 +208,7 @@ async fn run(home: &Path, args: &UpArgs) -> Result<()> {
     };
     if matches!(outcome, Ok(false)) {
         finish(&layout)?;
-        fs::write(layout.ready(), "")?;
+        fs::write(layout.ready(), format!("{}\n", std::process::id()))?;
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
@@ -223,15 +223,17 @@ async fn run(home: &Path, args: &UpArgs) -> Result<()> {
     outcome.map(drop)
 }
 
+/// As a shell wants it.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if path.chars().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
 /// The lines that people copy.
 fn finish(layout: &Layout) -> Result<()> {
     let kubeconfig = layout.kubeconfig();
-    let shown = std::env::current_dir()
-        .ok()
-        .and_then(|here| kubeconfig.strip_prefix(here).ok().map(Path::to_path_buf))
-        .unwrap_or(kubeconfig);
     say("");
-    say(&format!("export KUBECONFIG={}", shown.display()));
+    say(&format!("export KUBECONFIG={}", quoted(&kubeconfig.display().to_string())));
     say("kubectl get nodes");
     if let Some(note) = ground::kubectl() {
         say(&format!("note: {note}"));

@@ -7,7 +7,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::client::APPLICATIONS;
-use crate::stack::{Stack, said};
+use crate::stack::{Stack, said, signal};
 use crate::tracing::collector::Collector;
 
 /// Processes of the machine that work on this stack.
@@ -90,4 +90,22 @@ async fn down_leaves_nothing_running_and_up_goes_on_with_the_data() {
     assert_eq!(code, 200);
     assert_eq!(web["metadata"]["uid"], made["metadata"]["uid"]);
     assert_eq!((collector.connections(), collector.spans().len()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn up_waits_for_its_own_stack_though_one_that_was_killed_said_that_it_was_ready() {
+    let stack = Stack::up(&["--nodes", "1"]);
+    let killed = stack.pid("supervisor");
+    signal(killed, "KILL");
+    let gone = async || {
+        let left = fs::read(format!("/proc/{killed}/cmdline")).unwrap_or_default();
+        if left.is_empty() { Ok(()) } else { Err("it is still there") }
+    };
+    horchestra_testkit::eventually(std::time::Duration::from_secs(30), gone).await;
+    assert!(said(&stack.local(&["status"])).contains("not running"));
+    stack.up_again(&["--nodes", "1"]);
+    let status = said(&stack.local(&["status"]));
+    assert!(status.contains("ready"), "{status}");
+    let (code, answer) = stack.client("api").call(Method::GET, "/version", None).await.unwrap();
+    assert_eq!(code, 200, "{answer}");
 }

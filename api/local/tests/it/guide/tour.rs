@@ -88,7 +88,8 @@ fn the_guide_holds_from_its_beginning() {
     let mut checkout = Checkout::new();
     let reader = checkout.reader.clone();
     let started = reader.clone().with("NODES", "2").with("FEATURE_GATES", "NodeLogs=true").run("up");
-    assert!(started.contains("export KUBECONFIG=.horchestra/kubeconfig"), "{started}");
+    let kubeconfig = checkout.home().join("kubeconfig");
+    assert!(started.contains(&format!("export KUBECONFIG={}", kubeconfig.display())), "{started}");
     let status = reader.line("make status");
     assert!(status.contains("ready") && status.contains("workers-0"), "{status}");
     checkout.reader = reader.with("DATABASE_URL", checkout.kept("database-url"));
