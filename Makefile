@@ -26,7 +26,7 @@ build: ## Build every binary (development profile)
 
 # What is missing is better said before a build than after it. As root the package is installed where that is possible.
 postgresql:
-	@test -n "$(DATABASE_URL)" || [ "$$(id -u)" = 0 ] || command -v postgres >/dev/null || \
+	@test -n "$$DATABASE_URL" || [ "$$(id -u)" = 0 ] || command -v postgres >/dev/null || \
 	{ command -v pg_config >/dev/null && [ -x "$$(pg_config --bindir)/postgres" ]; } || \
 	compgen -G '/usr/lib*/postgresql/*/bin/postgres' >/dev/null || \
 	{ echo "error: there are no PostgreSQL server programs (initdb, postgres): install PostgreSQL 14 or later" \
